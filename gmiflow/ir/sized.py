@@ -1,0 +1,56 @@
+"""The sized workflow: how many GMIs, which environments each, how it executes. Output of `passes.sizing`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gmiflow.ir.mapped import MappedWorkflow, Rejected
+from gmiflow.plan import Backend, Execution, Role
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """One GMI of one component.
+
+    Attributes:
+        component: name of the component.
+        group: roles that it runs.
+        device: index of the device.
+        share: part of the device, 0 < share <= 1.
+        cores: CPU cores, threads: torch threads.
+        num_env, env_offset: range of global environment ids.
+    """
+
+    component: str
+    group: tuple[Role, ...]
+    device: int
+    share: float
+    cores: int
+    threads: int
+    num_env: int
+    env_offset: int
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizedWorkflow:
+    """A mapped workflow with sizes.
+
+    Attributes:
+        num_env: environments of each component.
+        gmi_per_gpu: GMIs of one component on one device.
+        stratum: environments that are permuted together.
+        origins: for each decided quantity ("num_env", "gmi_per_gpu", "execution", "backend"), how
+            it was decided: "given", "default", "modelled", "measured", with a reason.
+    """
+
+    mapped: MappedWorkflow
+    num_env: int
+    gmi_per_gpu: int
+    stratum: int
+    execution: Execution
+    backend: Backend
+    cores: int
+    slices: tuple[Slice, ...]
+    origins: tuple[tuple[str, str], ...]
+    rejected: tuple[Rejected, ...] = ()

@@ -1,0 +1,184 @@
+"""The checked workflow: names resolved, types unified, parameters evaluated. Output of `passes.check`.
+
+Not in here: where anything runs (that is `mapped` and `sized`) and how data crosses (`comm`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from gmiflow.plan import Execution, ModeKind, Precision, Role, Template
+from gmiflow.source import Span
+
+Auto: TypeAlias = Literal["auto"]
+DType: TypeAlias = Literal["f32", "f16", "bf16", "i32", "i64", "u8", "bool"]
+Dim: TypeAlias = "int | str"  # a size, or the axis name "env" or "time"
+Value: TypeAlias = "None | bool | int | float | str | tuple[Value, ...]"
+"""An evaluated parameter: enum members are str, quantities are in base units (bytes, s, Hz, fraction)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorType:
+    """A tensor with all shape variables resolved, for example f32[time, env, 60]."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordType:
+    """A record with its fields in declaration order; ``time`` when every field has it in front."""
+
+    name: str
+    fields: tuple[tuple[str, TensorType], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsType:
+    """The opaque type of a policy's weights."""
+
+    def __str__(self) -> str:
+        return "weights"
+
+
+PortType: TypeAlias = "TensorType | RecordType | WeightsType"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Port:
+    """A port of a stage: its direction, resolved type, and the range that its values are clamped to."""
+
+    name: str
+    direction: Literal["in", "out"]
+    type: PortType
+    range: tuple[float, float] | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """A stage instance.
+
+    Attributes:
+        type_name: the stage type it was made from, for messages ("ant.Ant").
+        entry: "package.module:Class".
+        params: in declaration order, defaults filled in.
+        shapes: shape variable to size.
+        needs: resources that the stage asks for (`needs`), in base units.
+        place: device indices that `place` pins it to, or None.
+        python: interpreter of a foreign simulator, or None.
+    """
+
+    name: str
+    role: Role
+    type_name: str
+    entry: str
+    params: tuple[tuple[str, Value], ...]
+    shapes: tuple[tuple[str, int], ...]
+    ports: tuple[Port, ...]
+    needs: tuple[tuple[str, Value], ...] = ()
+    place: tuple[int, ...] | None = None
+    python: str | None = None
+    span: Span = field(compare=False)
+
+    def port(self, name: str) -> Port:
+        """The port called ``name``."""
+        return next(p for p in self.ports if p.name == name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edge:
+    """A typed connection. ``lift`` stacks a step port over the horizon (CONTRACT, "Time lifting").
+
+    ``type`` is the type at the source, without `time`.
+    """
+
+    source_stage: str
+    source_port: str
+    target_stage: str
+    target_port: str
+    type: PortType
+    lift: bool
+    depth: int = 1
+    on_full: Literal["block", "drop_oldest"] = "block"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Component:
+    """A connected component: one simulator, one agent, at most one trainer. An independent training."""
+
+    name: str
+    seed: int
+    stages: tuple[Stage, ...]
+    edges: tuple[Edge, ...]
+
+    def stage(self, role: Role) -> Stage | None:
+        """The stage that plays ``role``, or None."""
+        return next((s for s in self.stages if s.role == role), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizing:
+    """The `sizing { ... }` setting."""
+
+    objective: Literal["throughput", "time_to_reward"] = "throughput"
+    batch: Literal["fixed", "free"] = "fixed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """The resolved target: hardware and the wishes about it. `auto` is left for the later passes.
+
+    Attributes:
+        name: as in the file, or "detected".
+        device: "cpu" or "cuda".
+        devices: number of GPUs (1 for the CPU).
+        gpu: model name for messages and profile keys, "" on the CPU.
+        sm_count: streaming multiprocessors per GPU, 0 when unknown or on the CPU.
+        memory_bytes: memory of one device, 0 when unknown.
+        reserve_bytes: memory of one device that gmiflow leaves alone.
+        cores: CPU cores of the machine that the target allows, 0 for all that the process may use.
+    """
+
+    name: str
+    device: Literal["cpu", "cuda"]
+    devices: int
+    gpu: str = ""
+    sm_count: int = 0
+    memory_bytes: int = 0
+    reserve_bytes: int = 0
+    cores: int = 0
+    backend: Literal["auto", "cpu", "timeshare", "mps", "mig", "green"] = "auto"
+    gmi_per_gpu: int | Auto = "auto"
+    mapping: Template | Auto = "auto"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workflow:
+    """A checked workflow with its target. `auto` values stay until sizing decides them."""
+
+    name: str
+    file: str
+    sha256: str
+    mode: ModeKind
+    max_staleness: int
+    num_env: int | Auto
+    horizon: int
+    seed: int
+    iterations: int
+    checkpoint_every: int
+    precision: Precision
+    execution: Execution | Auto
+    sizing: Sizing
+    on_failure: Literal["stop", "restart"]
+    gmi: str | None
+    target: Target
+    components: tuple[Component, ...]
+    params: tuple[tuple[str, Value, str], ...] = ()
+    """Parameters of the file: name, value, origin ("default", "--set", ...), for the run directory."""
+    span: Span = field(compare=False)

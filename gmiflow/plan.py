@@ -1,0 +1,283 @@
+"""The launch plan: the only vocabulary that compiler and runtime share.
+
+A plan is JSON, versioned and machine-independent where it can be: it counts CPU cores but does
+not name them, and the launcher picks concrete ones. Equal inputs give equal bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
+
+PLAN_VERSION = 1
+
+Role: TypeAlias = Literal["simulator", "agent", "trainer"]
+ModeKind: TypeAlias = Literal["serve", "sync", "async"]
+Backend: TypeAlias = Literal["cpu", "timeshare", "mps", "mig", "green"]
+Execution: TypeAlias = Literal["eager", "graph", "overlap"]
+Template: TypeAlias = Literal["dp_only", "dp_mp", "e_at", "ea_t", "mp_dp"]
+Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
+CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid"]
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+
+class PlanError(ValueError):
+    """A plan file that cannot be read: not JSON, of another version, or with wrong fields."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcePlan:
+    """Where the plan came from: file as the user named it, its SHA-256, and the workflow."""
+
+    file: str
+    sha256: str
+    workflow: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetPlan:
+    """The hardware that the plan is for.
+
+    Attributes:
+        name: target in the `.gmi` file, or "detected".
+        device: "cpu" or "cuda".
+        devices: number of GPUs; on the CPU the machine counts as one device.
+        gmi_per_gpu: GMIs of one training on one device.
+        cores: CPU cores that the whole plan uses.
+        memory_mib: memory of one device, 0 when unknown.
+    """
+
+    name: str
+    device: Literal["cpu", "cuda"]
+    devices: int
+    gmi_per_gpu: int
+    cores: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePlan:
+    """One stage of a training.
+
+    Attributes:
+        entry: "package.module:Class".
+        params: parameters with defaults filled in; quantities in base units (bytes, seconds, hertz).
+        shapes: sizes of the shape variables that the stage's ports use.
+        line: 1-based line of the declaration in ``file``.
+        python: interpreter that hosts a simulator in its own environment, or None.
+    """
+
+    name: str
+    role: Role
+    entry: str
+    params: dict[str, Json]
+    shapes: dict[str, int]
+    file: str
+    line: int
+    python: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EdgePlan:
+    """One dataflow edge.
+
+    Attributes:
+        source, target: "stage.port".
+        type: "f32[env, 60]" for a tensor, field name to such text for a record, "weights".
+        lift: the step port is stacked over the horizon into a port typed with `time`.
+        depth, on_full: attributes of a channel edge.
+    """
+
+    source: str
+    target: str
+    type: str | dict[str, str]
+    lift: bool
+    depth: int = 1
+    on_full: Literal["block", "drop_oldest"] = "block"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingPlan:
+    """One connected component of the workflow (one replica of it): an independent training.
+
+    Attributes:
+        num_env: environments over all GMIs of this training.
+        stratum: consecutive environments that are permuted together; slices are whole strata.
+        iterations: how many iterations `run` makes unless told otherwise.
+        checkpoint_every: iterations between checkpoints, 0 for only the last.
+        max_staleness: policy versions that experience may be behind (0 in sync).
+        gmi: Python class "module:Class" that overrides the run loop, or None.
+    """
+
+    name: str
+    mode: ModeKind
+    max_staleness: int
+    seed: int
+    num_env: int
+    horizon: int
+    stratum: int
+    iterations: int
+    checkpoint_every: int
+    precision: Precision
+    execution: Execution
+    mapping: Template
+    on_failure: Literal["stop", "restart"]
+    gmi: str | None
+    stages: tuple[StagePlan, ...]
+    edges: tuple[EdgePlan, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GMIPlan:
+    """One GPU multiplexing instance: a slice of a device that runs one generated program.
+
+    Attributes:
+        id: index over the whole plan.
+        training: name of the training that it works for.
+        program: file name of its generated program.
+        device: index of the device, 0 on the CPU.
+        share: part of the device that it may use, 0 < share <= 1.
+        cores: CPU cores pinned to it.
+        threads: torch threads; simulators may use as many.
+        stages: names of the stages it runs.
+        num_env, env_offset: its environments, as a range of the training's global ids.
+        memory_mib: memory cap on the device, 0 for none.
+    """
+
+    id: int
+    training: str
+    program: str
+    backend: Backend
+    device: int
+    share: float
+    cores: int
+    threads: int
+    stages: tuple[str, ...]
+    num_env: int
+    env_offset: int
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectivePlan:
+    """A group of GMIs that reduce tensors together.
+
+    Attributes:
+        name: unique in the plan, for example "train.gradient".
+        kind: primitive or composition that carries it.
+        members: GMI ids in rank order.
+    """
+
+    name: str
+    training: str
+    kind: CollectiveKind
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPlan:
+    """Everything that `gmiflow run` starts."""
+
+    version: int
+    generator: str
+    source: SourcePlan
+    target: TargetPlan
+    trainings: tuple[TrainingPlan, ...]
+    gmis: tuple[GMIPlan, ...]
+    collectives: tuple[CollectivePlan, ...]
+
+    def training(self, name: str) -> TrainingPlan:
+        """The training called ``name``."""
+        return next(t for t in self.trainings if t.name == name)
+
+    def members(self, training: str) -> tuple[GMIPlan, ...]:
+        """The GMIs of a training, in order of id."""
+        return tuple(g for g in self.gmis if g.training == training)
+
+    def to_json(self) -> str:
+        """Deterministic text: fields in declaration order, two-space indent, newline at the end."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> LaunchPlan:
+        """Read what `to_json` wrote.
+
+        Raises:
+            PlanError: with the JSON path of the first field that is wrong.
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"not a plan: {error}") from error
+        if not isinstance(data, dict):
+            raise PlanError("not a plan: the top level is not an object")
+        version = typing.cast("dict[str, Any]", data).get("version")
+        if version != PLAN_VERSION:
+            raise PlanError(f"plan version {version!r} is not supported (this gmiflow reads {PLAN_VERSION})")
+        return _decode(cls, data, "plan")
+
+
+T = TypeVar("T")
+
+
+def _decode(kind: type[T], data: Any, path: str) -> T:  # noqa: ANN401 - JSON
+    """Build a dataclass from JSON data, checking every field by its annotation."""
+    if not isinstance(data, dict):
+        raise PlanError(f"{path}: expected an object, got {type(data).__name__}")
+    given = typing.cast("dict[str, Any]", data)
+    hints = typing.get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(given.keys() - fields.keys()):
+        raise PlanError(f"{path}.{unknown[0]}: unknown field")
+    values: dict[str, Any] = {}
+    for name, spec in fields.items():
+        if name in given:
+            values[name] = _value(hints[name], given[name], f"{path}.{name}")
+        elif spec.default is dataclasses.MISSING:
+            raise PlanError(f"{path}.{name}: missing")
+    return kind(**values)
+
+
+def _value(hint: Any, data: Any, path: str) -> Any:  # noqa: ANN401, C901 - one case per kind of annotation
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if isinstance(hint, str):  # the recursive part of Json
+        return data
+    if dataclasses.is_dataclass(hint):
+        return _decode(typing.cast("type[Any]", hint), data, path)
+    if origin is Literal:
+        if data not in arguments:
+            raise PlanError(f"{path}: {data!r} is not one of {', '.join(map(str, arguments))}")
+        return data
+    if origin in (types.UnionType, typing.Union):
+        for option in arguments:
+            try:
+                return _value(option, data, path)
+            except PlanError:
+                continue
+        raise PlanError(f"{path}: unexpected {type(data).__name__}")
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise PlanError(f"{path}: expected a list")
+        items = typing.cast("list[Any]", data)
+        return tuple(_value(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(items))
+    if origin is dict:
+        if not isinstance(data, dict):
+            raise PlanError(f"{path}: expected an object")
+        pairs = typing.cast("dict[str, Any]", data)
+        return {key: _value(arguments[1], item, f"{path}.{key}") for key, item in pairs.items()}
+    if origin is list:
+        return data
+    if hint is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if hint is type(None):
+        if data is not None:
+            raise PlanError(f"{path}: expected null")
+        return None
+    if not isinstance(data, hint) or (hint is int and isinstance(data, bool)):
+        raise PlanError(f"{path}: expected {hint.__name__}, got {type(data).__name__}")
+    return data

@@ -1,0 +1,24 @@
+"""What a generated program says: the constants of one GMI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gmiflow.plan import CollectivePlan, GMIPlan, TrainingPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """One GMI's part of a launch plan; generated programs build it and pass it to `main`.
+
+    Attributes:
+        gmis: number of GMIs in the whole plan.
+        gmi: this GMI.
+        training: the training it works for, with its stages and edges.
+        collectives: the groups that this GMI is a member of.
+    """
+
+    gmis: int
+    gmi: GMIPlan
+    training: TrainingPlan
+    collectives: tuple[CollectivePlan, ...]

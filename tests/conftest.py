@@ -1,0 +1,29 @@
+"""Shared fixtures and the rule that GPU tests are skipped, and listed, where there is no GPU."""
+
+import shutil
+import subprocess
+
+import pytest
+
+
+def has_gpu() -> bool:
+    if shutil.which("nvidia-smi") is None:
+        return False
+    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    return listing.returncode == 0 and "GPU" in listing.stdout
+
+
+def pytest_collection_modifyitems(config, items):
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu_items or has_gpu():
+        return
+    for item in gpu_items:
+        item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this machine"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = [r for r in terminalreporter.getreports("skipped") if "gpu" in r.keywords]
+    if skipped:
+        terminalreporter.section("GPU tests not run here (no NVIDIA GPU)")
+        for report in skipped:
+            terminalreporter.write_line(f"  {report.nodeid}")
