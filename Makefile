@@ -1,0 +1,56 @@
+# Two commands on a fresh machine with Python 3.11 and make: `make run` and `make test`.
+
+comma := ,
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := .make
+
+# Without an NVIDIA GPU, Python 3.11 takes the CPU build of torch that the constraints name;
+# with one, or on another Python, pip's default build.
+GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
+MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+CONSTRAINTS := $(if $(GPU),,$(if $(filter 3.11,$(MINOR)),-c constraints-cpu.txt))
+EXTRAS := $(if $(GPU),gpu)
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+WORKERS ?= 2
+
+.PHONY: run test lint unit wheel-test golden bench-check clean help
+
+help:
+	@echo "make run    install into .venv and train the quickstart"
+	@echo "make test   install with the development tools, then linters, type checker and the whole test suite"
+	@echo "make clean  remove .venv, caches and builds"
+
+$(STAMP)/venv:
+	@mkdir -p $(STAMP)
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(STAMP)/install: $(STAMP)/venv pyproject.toml constraints-cpu.txt
+	$(PIP) install -q $(CONSTRAINTS) -e ".$(if $(EXTRAS),[$(EXTRAS)])"
+	@touch $@
+
+$(STAMP)/dev: $(STAMP)/install
+	$(PIP) install -q $(CONSTRAINTS) -e ".[dev,lsp$(if $(EXTRAS),$(comma)$(EXTRAS))]"
+	@touch $@
+
+run: $(STAMP)/install
+	$(BIN)/gmiflow run examples/quickstart.gmi
+
+test: lint unit
+
+lint: $(STAMP)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+unit: $(STAMP)/dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+golden: $(STAMP)/dev
+	$(BIN)/python -m pytest tests/golden --update-golden
+
+clean:
+	rm -rf $(VENV) $(STAMP) dist build .pytest_cache .ruff_cache

@@ -1,0 +1,66 @@
+"""The command line: a table of commands, each loaded when it is called.
+
+`gmiflow --help` imports click and nothing else of weight. Every command lives in a file of its own
+under `gmiflow.commands`; stdout is data, stderr is messages; exit codes are 0 for success, 1 for
+errors found, 2 for wrong usage and 3 when a plan differs.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("gmiflow.commands.check", "Check a .gmi file and show every mistake in it."),
+    "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
+    "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
+}
+"""Name to (module, one-line help). The module has a click command called `command`."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is called, not for `--help`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command, or None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        command.short_help = COMMANDS[cmd_name][1]
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with "did you mean" for a name that is nearly right."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="gmiflow", prog_name="gmiflow")
+def main() -> None:
+    """Compile reinforcement-learning workflows to GPU slices, and run them.
+
+    Start with `gmiflow run examples/quickstart.gmi`.
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Renders one Python program per GMI from a `LaunchPlan`.
+
+The template holds layout only; every constant is formatted by `literals`. Equal plans give equal bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import textwrap
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+
+from gmiflow.codegen.literals import Item, Node, assign, call, each, literal
+from gmiflow.plan import GMIPlan, LaunchPlan, TrainingPlan
+
+
+def render(plan: LaunchPlan) -> dict[str, str]:
+    """File name to source text of every generated program, in order of GMI id."""
+    return {gmi.program: _program(plan, gmi) for gmi in plan.gmis}
+
+
+def _program(plan: LaunchPlan, gmi: GMIPlan) -> str:
+    training = plan.training(gmi.training)
+    groups = [c for c in plan.collectives if gmi.id in c.members]
+    names = {stage.name: _constant(stage.name) for stage in training.stages}
+    classes = ["EdgePlan", "GMIPlan", "Program", "StagePlan", "TrainingPlan", "main"]
+    return _template().render(
+        title=_title(plan, gmi),
+        summary=_summary(plan, gmi, training),
+        gmi=gmi,
+        gmis=len(plan.gmis),
+        imports=sorted([*classes, *(["CollectivePlan"] if groups else [])]),
+        stages=[assign(names[stage.name], _build(stage)) for stage in training.stages],
+        edges=assign("EDGES", each(training.edges, _build)),
+        training=assign("TRAINING", _training(training, list(names.values()))),
+        this=assign("THIS", _build(gmi)),
+        collectives=assign("COLLECTIVES", each(groups, _build)),
+    )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return environment.get_template("gmi.py.j2")
+
+
+def _title(plan: LaunchPlan, gmi: GMIPlan) -> str:
+    return f"GMI {gmi.id} of {len(plan.gmis)}, workflow {plan.source.workflow} of {plan.source.file}."
+
+
+def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str]:
+    """What this GMI does, in sentences, wrapped for a docstring."""
+    roles = {stage.name: stage.role for stage in training.stages}
+    runs = _join([f"{roles[name]} {name}" for name in gmi.stages])
+    last = gmi.env_offset + gmi.num_env - 1
+    device = "the CPU" if plan.target.device == "cpu" else f"GPU {gmi.device} ({gmi.backend}, share {gmi.share:g})"
+    cores = f"{gmi.cores} CPU core{'s' if gmi.cores != 1 else ''}"
+    sentences = [
+        f"Runs {runs} of training {training.name} for environments {gmi.env_offset} to {last} of {training.num_env},"
+        f" on {device} with {cores}."
+    ]
+    for group in plan.collectives:
+        if gmi.id in group.members:
+            peers = [str(member) for member in group.members if member != gmi.id]
+            noun = "GMI" if len(peers) == 1 else "GMIs"
+            sentences.append(f"Reduces gradients with {noun} {_join(peers)} ({group.kind}).")
+    return [
+        *textwrap.wrap(" ".join(sentences), 110, break_long_words=False, break_on_hyphens=False),
+        f"Written by {plan.generator}; change the .gmi file, not this one.",
+    ]
+
+
+def _join(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def _constant(stage: str) -> str:
+    """A module constant for a stage; the names that the template uses itself get a suffix."""
+    name = stage.upper()
+    return f"{name}_STAGE" if name in {"EDGES", "TRAINING", "THIS", "COLLECTIVES"} or not name.isidentifier() else name
+
+
+def _build(value: Any) -> Node:  # noqa: ANN401 - any plan dataclass
+    """A constructor call with every field that differs from its default."""
+    return call(type(value).__name__, [(name, literal(item)) for name, item in _fields(value)])
+
+
+def _training(training: TrainingPlan, stage_names: list[str]) -> Node:
+    replaced: dict[str, Item] = {
+        "stages": Node("(", ")", (("", name) for name in stage_names)),
+        "edges": "EDGES",
+    }
+    items = [(name, replaced.get(name) or literal(item)) for name, item in _fields(training)]
+    return call("TrainingPlan", items)
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - any plan dataclass
+    specs = dataclasses.fields(cast("Any", value))
+    given = [(spec.name, getattr(value, spec.name), spec.default) for spec in specs]
+    return [(name, item) for name, item, default in given if default is dataclasses.MISSING or item != default]

@@ -1,0 +1,105 @@
+"""Deterministic text of every intermediate representation, for `--emit` and the golden tests."""
+
+from __future__ import annotations
+
+from gmiflow.ir.comm import CommWorkflow
+from gmiflow.ir.mapped import MappedWorkflow, Rejected
+from gmiflow.ir.sized import SizedWorkflow
+from gmiflow.ir.workflow import Component, PortType, RecordType, Value, Workflow
+
+
+def workflow_text(workflow: Workflow) -> str:
+    """The checked workflow: settings, target, and each component's stages and edges."""
+    mode = workflow.mode if workflow.mode != "async" else f"async {{ max_staleness = {workflow.max_staleness} }}"
+    target = workflow.target
+    lines = [
+        f"workflow {workflow.name}",
+        f"  mode = {mode}",
+        f"  num_env = {workflow.num_env}, horizon = {workflow.horizon}, iterations = {workflow.iterations}",
+        f"  seed = {workflow.seed}, precision = {workflow.precision}, execution = {workflow.execution}",
+        f"  sizing = {workflow.sizing.objective}, batch {workflow.sizing.batch}; on_failure = {workflow.on_failure}",
+        f"  target {target.name}: {target.devices} x {target.gpu or target.device}, backend = {target.backend}, "
+        f"gmi_per_gpu = {target.gmi_per_gpu}, mapping = {target.mapping}",
+    ]
+    lines += [f"  param {name} = {_value(value)} ({origin})" for name, value, origin in workflow.params]
+    for component in workflow.components:
+        lines += _component(component)
+    return _join(lines)
+
+
+def mapping_text(mapped: MappedWorkflow) -> str:
+    """The mapping template, the roles of each GMI, and the rejected templates with their reasons."""
+    lines = [f"workflow {mapped.workflow.name}", f"  mapping {mapped.template} ({mapped.origin})"]
+    lines += [f"    gmi: {', '.join(group)}" for group in mapped.groups]
+    return _join(lines + _rejected(mapped.rejected))
+
+
+def sizing_text(sized: SizedWorkflow) -> str:
+    """The sizes, where each came from, and the slice of every GMI."""
+    origins = dict(sized.origins)
+    lines = [
+        f"workflow {sized.mapped.workflow.name}",
+        f"  num_env {sized.num_env} ({origins['num_env']}), strata of {sized.stratum}",
+        f"  gmi_per_gpu {sized.gmi_per_gpu} ({origins['gmi_per_gpu']})",
+        f"  execution {sized.execution} ({origins['execution']})",
+        f"  backend {sized.backend} ({origins['backend']})",
+    ]
+    lines += [
+        f"  gmi {index}: {part.component} [{', '.join(part.group)}] env {part.env_offset}..{part.env_offset + part.num_env} "
+        f"device {part.device} share {part.share:.4g} cores {part.cores} threads {part.threads}"
+        for index, part in enumerate(sized.slices)
+    ]
+    return _join(lines + _rejected(sized.rejected))
+
+
+def comm_text(comm: CommWorkflow) -> str:
+    """Every collective with its members and the primitives that were not taken."""
+    lines = [f"workflow {comm.sized.mapped.workflow.name}"]
+    for group in comm.collectives:
+        lines.append(f"  collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
+        lines += ["  " + line for line in _rejected(group.rejected)]
+    if not comm.collectives:
+        lines.append("  no collective: no trainer has replicas")
+    return _join(lines)
+
+
+def type_text(kind: PortType) -> str:
+    """A port type on one line."""
+    if isinstance(kind, RecordType):
+        return f"{kind.name} {{ {', '.join(f'{name}: {field}' for name, field in kind.fields)} }}"
+    return str(kind)
+
+
+def _component(component: Component) -> list[str]:
+    lines = [f"  component {component.name}, seed {component.seed}"]
+    for stage in component.stages:
+        lines.append(f"    {stage.role} {stage.name} = {stage.type_name}  entry {stage.entry}")
+        lines += [f"      {name} = {_value(value)}" for name, value in stage.params]
+        lines += [
+            f"      {port.direction} {port.name}: {type_text(port.type)}"
+            + (f" range {port.range[0]:g} .. {port.range[1]:g}" if port.range else "")
+            for port in stage.ports
+        ]
+    for edge in component.edges:
+        lift = ", stacked over time" if edge.lift else ""
+        lines.append(
+            f"    {edge.source_stage}.{edge.source_port} -> {edge.target_stage}.{edge.target_port}: "
+            f"{type_text(edge.type)}{lift}"
+        )
+    return lines
+
+
+def _rejected(rejected: tuple[Rejected, ...]) -> list[str]:
+    return [f"  not {item.choice}: {item.reason}" for item in rejected]
+
+
+def _value(value: Value) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "none" if value is None else str(value)
+
+
+def _join(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,188 @@
+"""Sizing pass: how many environments and GMIs, and which environments each GMI runs.
+
+In: a `MappedWorkflow` and this machine's hardware. Out: a `SizedWorkflow` whose slices cover the
+environments of every component exactly, in whole strata (CONTRACT, "Slice invariance").
+Not in here: what crosses between GMIs (`comm_lowering`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gmiflow.diagnostics import Diagnostic, DiagnosticError
+from gmiflow.hardware import Hardware
+from gmiflow.ir.mapped import MappedWorkflow
+from gmiflow.ir.sized import SizedWorkflow, Slice
+from gmiflow.ir.workflow import Component, Workflow
+from gmiflow.plan import Backend, Execution
+
+STRATUM = 16
+"""Consecutive environments whose samples are permuted together (CONTRACT, "Slice invariance")."""
+
+MAX_GMI_PER_DEVICE = 10
+"""The paper's Algorithm 1 searches 10 down to 1 GMIs per GPU."""
+
+MODELLED_NUM_ENV = {"cpu": 256, "cuda": 4096}
+"""What `num_env = auto` becomes without a profile: TASKS' default on a GPU, a core-sized batch on the CPU."""
+
+
+def size(mapped: MappedWorkflow, *, hardware: Hardware) -> SizedWorkflow:
+    """Decide numbers and cut the environments.
+
+    Raises:
+        DiagnosticError: E0502 when a slice would not be whole strata, E0503 for an execution or backend
+            that the target cannot run.
+    """
+    workflow = mapped.workflow
+    cores = workflow.target.cores or hardware.cores
+    origins: list[tuple[str, str]] = []
+    gmi_per_gpu = _gmi_per_gpu(workflow, cores, origins)
+    num_env = _num_env(workflow, origins)
+    stratum = math.gcd(STRATUM, num_env)
+    execution = _execution(workflow, origins)
+    backend = _backend(workflow, gmi_per_gpu, origins)
+    devices = [_devices(component, index, workflow) for index, component in enumerate(workflow.components)]
+    total = sum(len(d) for d in devices) * gmi_per_gpu
+    slices: list[Slice] = []
+    for component, where in zip(workflow.components, devices, strict=True):
+        places = [device for device in where for _ in range(gmi_per_gpu)]
+        _require_strata(workflow, num_env, stratum, len(places))
+        per_device = max(1, total // max(1, workflow.target.devices))
+        slices.extend(
+            Slice(
+                component=component.name,
+                group=mapped.groups[0],
+                device=device,
+                share=1.0 / per_device,
+                cores=max(1, cores // total),
+                threads=max(1, cores // total) if workflow.target.device == "cpu" else 1,
+                num_env=count,
+                env_offset=offset,
+            )
+            for device, (offset, count) in zip(places, cut(num_env, stratum, len(places)), strict=True)
+        )
+    return SizedWorkflow(
+        mapped=mapped,
+        num_env=num_env,
+        gmi_per_gpu=gmi_per_gpu,
+        stratum=stratum,
+        execution=execution,
+        backend=backend,
+        cores=min(cores, total * max(1, cores // total)),
+        slices=tuple(slices),
+        origins=tuple(origins),
+    )
+
+
+def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
+    """Cut environments into contiguous ranges of whole strata, as even as they go.
+
+    Returns:
+        (offset, count) per part, in order; the first parts are one stratum larger when the strata do not divide.
+    """
+    strata = num_env // stratum
+    small, larger = divmod(strata, parts)
+    counts = [(small + (1 if part < larger else 0)) * stratum for part in range(parts)]
+    offsets = [sum(counts[:part]) for part in range(parts)]
+    return list(zip(offsets, counts, strict=True))
+
+
+def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> int:
+    given = workflow.target.gmi_per_gpu
+    if given != "auto":
+        origins.append(("gmi_per_gpu", "given"))
+        return given
+    if workflow.target.device == "cpu":
+        share = max(1, min(cores, MAX_GMI_PER_DEVICE) // len(workflow.components))
+        strata = _num_env(workflow, []) // math.gcd(STRATUM, _num_env(workflow, []))
+        origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores)"))
+        return max(1, min(share, strata))
+    origins.append(("gmi_per_gpu", "default: not sliced until a profile says that slicing pays"))
+    return 1
+
+
+def _num_env(workflow: Workflow, origins: list[tuple[str, str]]) -> int:
+    if workflow.num_env != "auto":
+        origins.append(("num_env", "given"))
+        return workflow.num_env
+    origins.append(("num_env", "modelled: no profile for this machine"))
+    return MODELLED_NUM_ENV[workflow.target.device]
+
+
+def _execution(workflow: Workflow, origins: list[tuple[str, str]]) -> Execution:
+    device, wished = workflow.target.device, workflow.execution
+    if wished == "auto":
+        if device == "cpu":
+            origins.append(("execution", "default: CUDA graphs need a GPU"))
+            return "eager"
+        chosen: Execution = "overlap" if workflow.mode == "async" and workflow.max_staleness >= 1 else "graph"
+        origins.append(("execution", f"default: {chosen} is the fastest that the mode allows"))
+        return chosen
+    if wished != "eager" and device == "cpu":
+        raise DiagnosticError(
+            Diagnostic(
+                code="E0503",
+                message=f"execution `{wished}` needs an NVIDIA GPU, and target `{workflow.target.name}` is the CPU",
+                span=workflow.span,
+                notes=("`execution = auto` becomes `eager` on the CPU",),
+            )
+        )
+    if wished == "overlap" and workflow.max_staleness < 1:
+        raise DiagnosticError(
+            Diagnostic(
+                code="E0503",
+                message="execution `overlap` trains on experience that is one policy version old",
+                span=workflow.span,
+                notes=("allow it with `mode = async { max_staleness = 1 }`",),
+            )
+        )
+    origins.append(("execution", "given"))
+    return wished
+
+
+def _backend(workflow: Workflow, gmi_per_gpu: int, origins: list[tuple[str, str]]) -> Backend:
+    device, wished = workflow.target.device, workflow.target.backend
+    if (wished == "cpu") != (device == "cpu") and wished != "auto":
+        raise DiagnosticError(
+            Diagnostic(
+                code="E0503",
+                message=f"backend `{wished}` cannot slice target `{workflow.target.name}` (device `{device}`)",
+                span=workflow.span,
+                notes=("the CPU takes `cpu`; GPUs take `timeshare`, `mps`, `mig` or `green`",),
+            )
+        )
+    if wished != "auto":
+        origins.append(("backend", "given"))
+        return wished
+    if device == "cpu":
+        origins.append(("backend", "default"))
+        return "cpu"
+    crowded = gmi_per_gpu * len(workflow.components) > workflow.target.devices
+    origins.append(("backend", "default: several processes share a GPU" if crowded else "default: one process per GPU"))
+    return "mps" if crowded else "timeshare"
+
+
+def _devices(component: Component, index: int, workflow: Workflow) -> Sequence[int]:
+    """Devices of one component: where `place` puts it, else all, or one each when components fill the devices."""
+    placed = {device for stage in component.stages for device in stage.place or ()}
+    if placed:
+        return sorted(placed)
+    devices = workflow.target.devices
+    return [index % devices] if len(workflow.components) >= devices > 1 else range(devices)
+
+
+def _require_strata(workflow: Workflow, num_env: int, stratum: int, parts: int) -> None:
+    if num_env // stratum >= parts:
+        return
+    raise DiagnosticError(
+        Diagnostic(
+            code="E0502",
+            message=f"num_env = {num_env} cannot be cut into {parts} GMIs: a GMI takes whole groups of {stratum} environments",
+            span=workflow.span,
+            notes=(
+                f"nearest legal numbers: num_env = {parts * STRATUM}, or {num_env // stratum} GMIs",
+                "environments are shuffled into minibatches in groups of 16, so that slicing never changes a result",
+            ),
+        )
+    )

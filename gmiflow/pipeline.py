@@ -1,0 +1,110 @@
+"""The compiler's passes in order. It reads as a table of contents and stops after any stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gmiflow.codegen.render import render
+from gmiflow.diagnostics import Diagnostic, DiagnosticError
+from gmiflow.hardware import Hardware, detect
+from gmiflow.ir import verify
+from gmiflow.ir.comm import CommWorkflow
+from gmiflow.ir.mapped import MappedWorkflow
+from gmiflow.ir.sized import SizedWorkflow
+from gmiflow.ir.workflow import Workflow
+from gmiflow.passes.check import CheckResult, check
+from gmiflow.passes.comm_lowering import lower_comm
+from gmiflow.passes.mapping import map_workflow
+from gmiflow.passes.planning import plan as make_plan
+from gmiflow.passes.sizing import size
+from gmiflow.plan import LaunchPlan
+
+STAGES = ("ast", "ir", "mapping", "sizing", "comm", "plan", "python")
+"""What `--emit` accepts, in the order of the pipeline (besides "tokens")."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a user may choose besides the file.
+
+    Attributes:
+        workflow, target: names, or None for the defaults.
+        overrides: `--set` pairs (path, expression text), later ones win.
+    """
+
+    workflow: str | None = None
+    target: str | None = None
+    overrides: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compilation:
+    """What a compilation got to; a stage after `stop_after` or after an error is None."""
+
+    checked: CheckResult
+    diagnostics: tuple[Diagnostic, ...]
+    workflow: Workflow | None = None
+    mapped: MappedWorkflow | None = None
+    sized: SizedWorkflow | None = None
+    comm: CommWorkflow | None = None
+    plan: LaunchPlan | None = None
+    programs: dict[str, str] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether any diagnostic is an error."""
+        return any(d.severity == "error" for d in self.diagnostics)
+
+
+def compile_file(
+    path: str,
+    options: Options = Options(),  # noqa: B008 - frozen
+    *,
+    text: str | None = None,
+    hardware: Hardware | None = None,
+    stop_after: str = "python",
+) -> Compilation:
+    """Run the passes on a file (or on ``text``, as if it stood in the file).
+
+    Never raises for a user's mistake: errors are in ``diagnostics`` and later stages are None.
+    """
+    hardware = hardware or detect()
+    checked = check(
+        path,
+        text=text,
+        workflow=options.workflow,
+        target=options.target,
+        overrides=options.overrides,
+        hardware=hardware,
+    )
+    if checked.workflow is None or stop_after in ("ast", "check"):
+        return Compilation(checked=checked, diagnostics=checked.diagnostics, workflow=checked.workflow)
+    reached: dict[str, object] = {"workflow": checked.workflow}
+    found: Sequence[Diagnostic] = ()
+    try:
+        _lower(checked.workflow, hardware, stop_after, reached)
+    except DiagnosticError as error:
+        found = error.diagnostics
+    return Compilation(checked=checked, diagnostics=(*checked.diagnostics, *found), **reached)  # type: ignore[arg-type]
+
+
+def _lower(workflow: Workflow, hardware: Hardware, stop_after: str, reached: dict[str, object]) -> None:
+    verify.verify_workflow(workflow)
+    if stop_after == "ir":
+        return
+    mapped = reached["mapped"] = map_workflow(workflow)
+    verify.verify_mapped(mapped)
+    if stop_after == "mapping":
+        return
+    sized = reached["sized"] = size(mapped, hardware=hardware)
+    verify.verify_sized(sized)
+    if stop_after == "sizing":
+        return
+    comm = reached["comm"] = lower_comm(sized)
+    verify.verify_comm(comm)
+    if stop_after == "comm":
+        return
+    plan = reached["plan"] = make_plan(comm)
+    if stop_after != "plan":
+        reached["programs"] = render(plan)
