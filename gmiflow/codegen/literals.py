@@ -1,7 +1,8 @@
-"""Python literals and calls as source text, laid out as ruff's formatter lays them out.
+"""Python literals and calls as source text, laid out for a reader.
 
-The layout rule: on one line if it fits; else the content on one indented line; else one item per
-line with a trailing comma. Items are laid out by the same rule, one level deeper.
+The layout rule: on one line if it fits; else the items fill indented lines as words fill a
+paragraph, and an item that does not fit on a line of its own is laid out by the same rule. The
+template keeps formatters from exploding the result to one item per line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-WIDTH = 120
+WIDTH = 110
 
 Item: TypeAlias = "Node | str"
 
@@ -26,25 +27,25 @@ class Node:
     def flat(self) -> str:
         """The node on one line."""
         inner = ", ".join(prefix + (item if isinstance(item, str) else item.flat()) for prefix, item in self.items)
-        comma = "," if self.opening.endswith("(") and self.closing == ")" and self._is_tuple() else ""
-        return self.opening + inner + comma + self.closing
+        single = self.opening == "(" and len(self.items) == 1
+        return f"{self.opening}{inner}{',' if single else ''}{self.closing}"
 
-    def _is_tuple(self) -> bool:
-        return self.opening == "(" and len(self.items) == 1
-
-    def layout(self, indent: int, before: int, after: int) -> str:
-        """The node as text; ``before`` and ``after`` are the columns that stand on its first and last line."""
-        if before + len(self.flat()) + after <= WIDTH:
+    def layout(self, indent: int, before: int) -> str:
+        """The node as text; ``before`` columns already stand on its first line."""
+        if before + len(self.flat()) < WIDTH:
             return self.flat()
         pad = " " * (indent + 4)
-        inner = self.flat()[len(self.opening) : -len(self.closing)]
-        if not self._is_tuple() and len(pad) + len(inner) <= WIDTH:
-            return f"{self.opening}\n{pad}{inner}\n{' ' * indent}{self.closing}"
-        lines = [
-            pad + prefix + (item if isinstance(item, str) else item.layout(indent + 4, len(pad + prefix), 1)) + ","
-            for prefix, item in self.items
-        ]
-        return "\n".join([self.opening, *lines, " " * indent + self.closing])
+        lines: list[str] = []
+        for prefix, item in self.items:
+            text = prefix + (item if isinstance(item, str) else item.flat()) + ","
+            if lines and lines[-1] and len(lines[-1]) + 1 + len(text) <= WIDTH:
+                lines[-1] += " " + text
+            elif len(pad) + len(text) <= WIDTH or isinstance(item, str):
+                lines.append(pad + text)
+            else:  # nested and too long for a line: its own lines, and nothing beside its closing bracket
+                lines += [pad + prefix + item.layout(indent + 4, len(pad + prefix)) + ",", ""]
+        body = "\n".join(line for line in lines if line)
+        return f"{self.opening}\n{body}\n{' ' * indent}{self.closing}"
 
 
 def literal(value: Any) -> Item:  # noqa: ANN401 - any JSON-like value
@@ -79,7 +80,7 @@ def call(name: str, arguments: Iterable[tuple[str, Item]]) -> Node:
 def assign(target: str, value: Item) -> str:
     """An assignment statement at column 0."""
     start = f"{target} = "
-    return start + (value if isinstance(value, str) else value.layout(0, len(start), 0))
+    return start + (value if isinstance(value, str) else value.layout(0, len(start)))
 
 
 def each(values: Iterable[Any], build: Callable[[Any], Item]) -> Node:
