@@ -17,6 +17,17 @@ class Source:
     name: str
     text: str
 
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both counted from 1, columns in code points (a tab is one)."""
+        line_start = self.text.rfind("\n", 0, offset) + 1
+        return self.text.count("\n", 0, offset) + 1, offset - line_start + 1
+
+    def line_text(self, offset: int) -> str:
+        """The line that holds ``offset``, without its line end."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", start)
+        return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -30,3 +41,13 @@ class Span:
     source: Source
     start: int
     end: int
+
+    @property
+    def text(self) -> str:
+        """The characters in the range."""
+        return self.source.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        """1-based line of the start."""
+        return self.source.position(self.start)[0]

@@ -1,0 +1,23 @@
+"""Where the grammar and the standard library are: in the wheel, or in the checkout of an editable install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+DATA = _PACKAGE / "_data"
+"""Files that the wheel carries: `gmi.lark`, `gmi.tables`, `stdlib/`. Absent in a checkout."""
+
+
+def grammar_path() -> Path:
+    """The grammar, `gmi.lark`."""
+    return _first(DATA / "gmi.lark", _PACKAGE.parent / "grammar" / "gmi.lark")
+
+
+def stdlib_path() -> Path:
+    """The folder that `std` names."""
+    return _first(DATA / "stdlib", _PACKAGE.parent / "stdlib")
+
+
+def _first(packaged: Path, checkout: Path) -> Path:
+    return packaged if packaged.exists() else checkout
