@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import torch
@@ -138,8 +138,8 @@ class StageContext:
 class Simulator(ABC):
     """A batch of environments. Constructed without arguments by the runtime, then `setup`."""
 
-    capturable: ClassVar[bool] = False
-    """True when `step` only enqueues work on the current CUDA stream, so it may be captured."""
+    capturable: bool = False
+    """True when `step` only enqueues work on the current CUDA stream, so it may be captured. Final after `setup`."""
 
     @abstractmethod
     def setup(self, context: StageContext) -> None:

@@ -1,0 +1,1 @@
+"""Physics engines and simulator adapters."""

@@ -1,0 +1,1 @@
+"""The benchmark tasks. `gmiflow.tasks.catalog` lists them without importing torch."""

@@ -1,0 +1,53 @@
+"""Ant: a four-legged body of eight joints learns to run towards (1000, 0).
+
+Torques are 15 N m times the action (the motors' gear). A foot's sensor is MuJoCo's `force` and
+`torque` at the tip of the lower leg: what the lower leg and its parent exert on each other, in the
+lower leg's frame. The lower leg weighs about 70 g, so this is the contact force up to the leg's own
+inertia.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gmiflow.tasks.base import Snapshot
+from gmiflow.tasks.catalog import ANT
+from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion
+
+__all__ = ["Ant"]
+
+JOINT_POSITIONS, JOINT_VELOCITIES, FEET, ACTIONS = slice(12, 20), slice(20, 28), slice(28, 52), slice(52, 60)
+JOINT_VELOCITY_SCALE, FEET_SCALE = 0.2, 0.1
+ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 0.5, -2.0, 0.31
+ACTION_COST, ENERGY_COST, LIMIT_COST, LIMIT_THRESHOLD = 0.005, 0.05, 0.1, 0.99
+
+
+class Ant(Locomotion):
+    """Sixty observations, eight torques; the layout is `gmiflow.tasks.catalog.ANT.observation`."""
+
+    info = ANT
+    derived = ("sensordata",)
+    start_height_m = 0.44
+    spin_scale = 1.0
+
+    def observe_into(self, state: Snapshot, out: Tensor) -> None:
+        """Write torso, joints, feet and action."""
+        self.observe_torso(state, out)
+        self.observe_joint_positions(state, out[:, JOINT_POSITIONS])
+        torch.mul(state.qvel[:, FREE_VELOCITIES:], JOINT_VELOCITY_SCALE, out=out[:, JOINT_VELOCITIES])
+        torch.mul(state.derived["sensordata"], FEET_SCALE, out=out[:, FEET])
+        out[:, ACTIONS] = state.action
+
+    def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
+        """Progress + posture - 0.005 sum a^2 - 0.05 sum |a v| - 0.1 per joint above 0.99; -2 and the end below 0.31 m.
+
+        v is the scaled joint velocity of the observation.
+        """
+        action = state.action
+        at_limit = (obs[:, JOINT_POSITIONS] > LIMIT_THRESHOLD).sum(1)
+        energy = (action * obs[:, JOINT_VELOCITIES]).abs_().sum(1)
+        torch.add(self.progress(state), self.posture_reward(obs, ALIVE_REWARD), out=reward)
+        reward.sub_(action.square().sum(1), alpha=ACTION_COST).sub_(energy, alpha=ENERGY_COST)
+        reward.sub_(at_limit, alpha=LIMIT_COST)
+        self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

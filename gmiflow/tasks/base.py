@@ -1,0 +1,272 @@
+"""The common part of all benchmark tasks: a `Simulator` written once in torch over any `Engine`.
+
+A task says four things: what the observation is, what the reward and the termination are, which
+state an episode starts in, and (if it is not a plain copy) how an action becomes controls. This
+module does the rest: engines, episode counters, time-outs, resets inside `step`, state that
+resumes exactly, and diagnostics.
+
+Two ways of restarting finished environments give the same numbers:
+
+* by index, for engines that are not capturable (the CPU): work is proportional to the number of
+  finished environments, which is usually none;
+* by mask, for capturable engines (the GPU): a fresh state is made for every environment and
+  `torch.where` selects, so that no shape depends on data and nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gmiflow.api import Ports, Simulator, StageContext
+from gmiflow.sim.base import Engine, EngineSpec, create_engine
+from gmiflow.tasks.catalog import TaskInfo
+
+__all__ = ["ASSETS", "Snapshot", "Task"]
+
+ASSETS = Path(__file__).parent / "assets"
+"""Folder of the MJCF bodies."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """What an observation is made of: one row per environment, all f32.
+
+    Attributes:
+        qpos: [n, nq], generalised positions.
+        qvel: [n, nv], generalised velocities.
+        action: [n, A], the action that led here, clamped; zero at the start of an episode.
+        derived: the fields of `Task.derived`; zero at the start of an episode.
+    """
+
+    qpos: Tensor
+    qvel: Tensor
+    action: Tensor
+    derived: Mapping[str, Tensor]
+
+
+class Task(Simulator):
+    """A batch of environments of one benchmark task.
+
+    Parameters of the stage: ``engine``, one of "auto", "mujoco", "mjwarp".
+    Every episode starts at step 0; finished environments are restarted inside `step`.
+    """
+
+    info: ClassVar[TaskInfo]
+    """Sizes and lengths of the task."""
+
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Derived physics fields that the task reads. They are those of the last substep."""
+
+    engine: Engine
+
+    def setup(self, context: StageContext) -> None:
+        """Make the engine and every buffer.
+
+        Raises:
+            ValueError: the parameter ``engine`` names no engine or one that cannot run here.
+        """
+        info, device, num_env = self.info, context.device, context.num_env
+        self._context = context
+        self.engine = create_engine(
+            str(context.params.get("engine", "auto")),
+            EngineSpec(
+                model_path=ASSETS / info.model,
+                num_env=num_env,
+                substeps=info.substeps,
+                derived=self.derived,
+                device=device,
+                threads=context.threads,
+            ),
+        )
+        self.capturable = self.engine.capturable
+        self._obs = torch.zeros(num_env, info.observation_size, device=device)
+        self._fresh_obs = torch.zeros_like(self._obs) if self.capturable else self._obs
+        self._action = torch.zeros(num_env, info.action_size, device=device)
+        self._reward = torch.zeros(num_env, device=device)
+        self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
+        self._truncated = torch.zeros_like(self._terminated)
+        self._episode_step = torch.zeros(num_env, dtype=torch.int32, device=device)
+        # Control steps since the run began: the counter of the reset noise, a device tensor so
+        # that a captured step advances it.
+        self._clock = torch.zeros((), dtype=torch.int64, device=device)
+        self._diverged = torch.zeros((), dtype=torch.int64, device=device)
+        self._memory: dict[str, tuple[Tensor, float]] = {}
+        self._zeros = {name: torch.zeros_like(field) for name, field in self.engine.derived.items()}
+        self._zero_action = torch.zeros_like(self._action)
+        self._now = Snapshot(
+            qpos=self.engine.qpos, qvel=self.engine.qvel, action=self._action, derived=self.engine.derived
+        )
+        self._out: dict[str, Tensor] = {
+            "obs": self._obs,
+            "reward": self._reward,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+        }
+        self.prepare(context)
+
+    # What a task says.
+
+    def prepare(self, context: StageContext) -> None:
+        """Make the task's constants and, with `remember`, its memory. Called at the end of `setup`."""
+
+    def apply(self, action: Tensor) -> None:
+        """Write ``engine.ctrl`` from the clamped action, f32 [num_env, A]."""
+        self.engine.ctrl.copy_(action)
+
+    @abstractmethod
+    def observe_into(self, state: Snapshot, out: Tensor) -> None:
+        """Write the observation of every row of ``state`` into ``out``, f32 [n, O]."""
+
+    @abstractmethod
+    def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
+        """Write the reward (f32 [num_env]) and termination (bool [num_env]) of the step just made.
+
+        Args:
+            state: the state after the step, before any restart.
+            obs: the observation of ``state``, f32 [num_env, O].
+            reward: to be written.
+            terminated: to be written.
+        """
+
+    @abstractmethod
+    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+        """First state of an episode: qpos f32 [k, nq] and qvel f32 [k, nv].
+
+        Args:
+            env: i64 [k], local environments, or None for all. Randomness comes from
+                `reset_noise` with the same ``env``.
+        """
+
+    # Services for a task.
+
+    def reset_noise(self, width: int, env: Tensor | None) -> Tensor:
+        """Uniform numbers in [0, 1) for this step's restarts, f32 [k, width]."""
+        return self._context.noise.uniform("reset", self._clock, width, env)
+
+    def remember(self, name: str, width: int, initial: float = 0.0) -> Tensor:
+        """Memory of the task per environment, f32 [num_env, width], set to ``initial`` at each episode start."""
+        values = torch.full((self._context.num_env, width), initial, device=self._context.device)
+        self._memory[name] = (values, initial)
+        return values
+
+    # The Simulator interface.
+
+    @torch.no_grad()
+    def reset(self) -> Ports:
+        """Start every environment; return "obs"."""
+        self._episode_step.zero_()
+        self._action.zero_()
+        every = torch.ones_like(self._terminated)
+        qpos, qvel = self.start(None)
+        self.engine.write_where(every, qpos, qvel)
+        for values, initial in self._memory.values():
+            values.fill_(initial)
+        self.observe_into(Snapshot(qpos=qpos, qvel=qvel, action=self._zero_action, derived=self._zeros), self._obs)
+        return {"obs": self._obs}
+
+    @torch.no_grad()
+    def step(self, inputs: Ports) -> Ports:
+        """Advance every environment by one control step; see `gmiflow.api.Simulator.step`."""
+        action = inputs["action"]
+        assert isinstance(action, Tensor), "the port action is a tensor"
+        torch.clamp(action, -1.0, 1.0, out=self._action)
+        self.apply(self._action)
+        self.engine.step()
+        self._clock.add_(1)
+        self._episode_step.add_(1)
+        self.observe_into(self._now, self._obs)
+        self.judge(self._now, self._obs, self._reward, self._terminated)
+        done = self._end_episodes()
+        if self.capturable:
+            self._restart_where(done)
+        else:
+            self._restart(done.nonzero().squeeze(1))
+        return self._out
+
+    def _end_episodes(self) -> Tensor:
+        """Complete termination and truncation; return which environments ended, bool [num_env].
+
+        Physics that has blown up ends the episode with reward 0, so that no number that is not
+        finite reaches the learner.
+        """
+        finite = torch.isfinite(self._obs.sum(1))
+        broken = finite.logical_not()
+        self._diverged.add_(broken.sum())
+        self._terminated.logical_or_(broken)
+        self._reward.masked_fill_(broken, 0.0)
+        torch.ge(self._episode_step, self.info.episode_length, out=self._truncated)
+        done = torch.logical_or(self._terminated, self._truncated)
+        torch.logical_xor(done, self._terminated, out=self._truncated)
+        return done
+
+    def _restart(self, env: Tensor) -> None:
+        """Restart the environments ``env`` (i64 [k]); costs nothing when there are none."""
+        if env.numel() == 0:
+            return
+        qpos, qvel = self.start(env)
+        self.engine.write(env, qpos, qvel)
+        self._episode_step.index_fill_(0, env, 0)
+        for values, initial in self._memory.values():
+            values.index_fill_(0, env, initial)
+        count = env.numel()
+        fresh = Snapshot(
+            qpos=qpos,
+            qvel=qvel,
+            action=self._zero_action[:count],
+            derived={name: zeros[:count] for name, zeros in self._zeros.items()},
+        )
+        obs = torch.empty(count, self.info.observation_size)
+        self.observe_into(fresh, obs)
+        self._obs.index_copy_(0, env, obs)
+
+    def _restart_where(self, done: Tensor) -> None:
+        """As `_restart` for the environments where ``done`` holds, with shapes that never change."""
+        qpos, qvel = self.start(None)
+        self.engine.write_where(done, qpos, qvel)
+        self._episode_step.masked_fill_(done, 0)
+        column = done.unsqueeze(1)
+        for values, initial in self._memory.values():
+            values.masked_fill_(column, initial)
+        fresh = Snapshot(qpos=qpos, qvel=qvel, action=self._zero_action, derived=self._zeros)
+        self.observe_into(fresh, self._fresh_obs)
+        torch.where(column, self._fresh_obs, self._obs, out=self._obs)
+
+    def observe(self) -> Ports:
+        """The current observation."""
+        return {"obs": self._obs}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that the next step depends on: physics, episode steps, task memory, noise counter."""
+        state = {f"engine.{name}": value for name, value in self.engine.state_dict().items()}
+        state |= {f"memory.{name}": values.clone() for name, (values, _) in self._memory.items()}
+        state["obs"] = self._obs.clone()
+        state["episode_step"] = self._episode_step.clone()
+        state["clock"] = self._clock.clone()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state_dict` gave, also from another engine."""
+        prefix = "engine."
+        self.engine.load_state_dict(
+            {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        )
+        for name, (values, _) in self._memory.items():
+            values.copy_(state[f"memory.{name}"])
+        self._obs.copy_(state["obs"])
+        self._episode_step.copy_(state["episode_step"])
+        self._clock.copy_(state["clock"])
+
+    def diagnostics(self) -> dict[str, Any]:
+        """The engine's counters and the number of episodes ended because the physics blew up."""
+        return {**self.engine.diagnostics(), "diverged": int(self._diverged)}
+
+    def close(self) -> None:
+        """Release the engine."""
+        self.engine.close()

@@ -1,0 +1,177 @@
+"""The benchmark tasks in numbers: what ``gmiflow tasks list`` and ``gmiflow tasks show`` print.
+
+This module imports neither torch nor a simulator, so the compiler side may read it. The task
+classes take their sizes from here, so the table and the code cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskInfo:
+    """One benchmark task.
+
+    Attributes:
+        name: what the command line calls it.
+        entry: "module:Class" of the simulator.
+        model: file name of the MJCF body in ``gmiflow/tasks/assets``.
+        observation_size: floats per observation.
+        action_size: floats per action, each clamped to -1..1.
+        control_dt: seconds between two actions.
+        substeps: physics steps per action; the MJCF's timestep is ``control_dt / substeps``.
+        episode_length: control steps after which an episode is truncated.
+        num_env: default number of environments over the whole run.
+        horizon: default rollout length in control steps.
+        reward_scale: factor that the reference training settings put on the reward. The
+            simulator gives the unscaled reward.
+        solved: what a trained policy does, in one sentence.
+        description: the task in one or two sentences.
+        observation: the parts of the observation in order, each with its size.
+    """
+
+    name: str
+    entry: str
+    model: str
+    observation_size: int
+    action_size: int
+    control_dt: float
+    substeps: int
+    episode_length: int
+    num_env: int
+    horizon: int
+    reward_scale: float
+    solved: str
+    description: str
+    observation: tuple[tuple[str, int], ...]
+
+
+CARTPOLE = TaskInfo(
+    name="cartpole",
+    entry="gmiflow.tasks.cartpole:CartPole",
+    model="cartpole.xml",
+    observation_size=4,
+    action_size=1,
+    control_dt=0.02,
+    substeps=2,
+    episode_length=500,
+    num_env=256,
+    horizon=16,
+    reward_scale=1.0,
+    solved="The pole stays up for the whole episode: return 500.",
+    description="Keep a 1 m pole upright by pushing its cart with up to 10 N.",
+    observation=(("cart position", 1), ("cart velocity", 1), ("pole angle", 1), ("pole velocity", 1)),
+)
+
+CARTPOLE_SWING_UP = TaskInfo(
+    name="cartpole_swing_up",
+    entry="gmiflow.tasks.cartpole:CartPoleSwingUp",
+    model="cartpole.xml",
+    observation_size=5,
+    action_size=1,
+    control_dt=0.02,
+    substeps=2,
+    episode_length=500,
+    num_env=256,
+    horizon=16,
+    reward_scale=1.0,
+    solved="The pole is up after two to three seconds and stays there: return above 350.",
+    description="Swing a hanging pole up by moving its cart, then keep it upright.",
+    observation=(
+        ("cart position", 1),
+        ("cart velocity", 1),
+        ("cosine of pole angle", 1),
+        ("sine of pole angle", 1),
+        ("pole velocity", 1),
+    ),
+)
+
+ANT = TaskInfo(
+    name="ant",
+    entry="gmiflow.tasks.ant:Ant",
+    model="ant.xml",
+    observation_size=60,
+    action_size=8,
+    control_dt=0.0166,
+    substeps=2,
+    episode_length=1000,
+    num_env=4096,
+    horizon=16,
+    reward_scale=0.01,
+    solved="The ant runs towards +x without falling.",
+    description="A four-legged body of 8 joints learns to run towards a far target.",
+    observation=(
+        ("torso height", 1),
+        ("torso linear velocity, torso frame", 3),
+        ("torso angular velocity, torso frame", 3),
+        ("yaw", 1),
+        ("roll", 1),
+        ("angle to target", 1),
+        ("up projection", 1),
+        ("heading projection", 1),
+        ("joint positions, scaled to -1..1", 8),
+        ("joint velocities x 0.2", 8),
+        ("foot forces and torques x 0.1", 24),
+        ("previous action", 8),
+    ),
+)
+
+HUMANOID = TaskInfo(
+    name="humanoid",
+    entry="gmiflow.tasks.humanoid:Humanoid",
+    model="humanoid.xml",
+    observation_size=108,
+    action_size=21,
+    control_dt=0.0166,
+    substeps=2,
+    episode_length=1000,
+    num_env=4096,
+    horizon=32,
+    reward_scale=0.01,
+    solved="The humanoid runs towards +x on its two feet.",
+    description="A body of 21 joints and about 40 kg learns to run on two feet towards a far target.",
+    observation=(
+        ("torso height", 1),
+        ("torso linear velocity, torso frame", 3),
+        ("torso angular velocity x 0.25, torso frame", 3),
+        ("yaw", 1),
+        ("roll", 1),
+        ("angle to target", 1),
+        ("up projection", 1),
+        ("heading projection", 1),
+        ("joint positions, scaled to -1..1", 21),
+        ("joint velocities x 0.1", 21),
+        ("joint forces x 0.01", 21),
+        ("foot forces and torques x 0.01", 12),
+        ("previous action", 21),
+    ),
+)
+
+BALL_BALANCE = TaskInfo(
+    name="ball_balance",
+    entry="gmiflow.tasks.ball_balance:BallBalance",
+    model="ball_balance.xml",
+    observation_size=24,
+    action_size=3,
+    control_dt=0.01,
+    substeps=2,
+    episode_length=500,
+    num_env=4096,
+    horizon=16,
+    reward_scale=0.1,
+    solved="The falling ball is caught and comes to rest in the middle of the tray.",
+    description="A tray on three legs catches a falling ball and brings it to rest in the middle.",
+    observation=(
+        ("actuated joint positions", 3),
+        ("actuated joint velocities", 3),
+        ("ball position", 3),
+        ("ball velocity", 3),
+        ("tray force at leg 0, torques at legs 0, 1, 2, / 20", 12),
+    ),
+)
+
+TASKS: dict[str, TaskInfo] = {
+    info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE)
+}
+"""Every task by name, in the order in which lists show them."""
