@@ -1,0 +1,37 @@
+"""How commands show diagnostics and end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from gmiflow.diagnostics import Diagnostic, in_order, render_text
+
+ERRORS_FOUND = 1
+"""Exit code when a file has errors or a run failed."""
+
+
+def color_wanted() -> bool:
+    """Whether messages on stderr may be coloured (a terminal, and NO_COLOR unset)."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+def show(diagnostics: Sequence[Diagnostic], output: str = "text") -> None:
+    """Write diagnostics: text to stderr; JSON and SARIF, which are data, to stdout."""
+    ordered = in_order(diagnostics)
+    if output == "text":
+        click.echo(render_text(ordered, color=color_wanted()), err=True, nl=False)
+        return
+    from gmiflow.diagnostic_formats import render_json, render_sarif
+
+    click.echo(render_json(ordered) if output == "json" else render_sarif(ordered), nl=False)
+
+
+def finish(diagnostics: Sequence[Diagnostic], output: str = "text") -> None:
+    """Show diagnostics and exit with 1 if any is an error; else return."""
+    show(diagnostics, output)
+    if any(d.severity == "error" for d in diagnostics):
+        sys.exit(ERRORS_FOUND)
