@@ -1,0 +1,1 @@
+"""Communication between GMIs: collectives and experience channels."""

@@ -1,0 +1,1 @@
+"""Execution lowerings of the training iteration, and the pieces they share."""

@@ -1,0 +1,1 @@
+"""Experience channels between GMIs that hold different roles."""

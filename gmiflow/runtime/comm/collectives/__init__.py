@@ -1,0 +1,1 @@
+"""Collectives, one file per primitive behind `base.Collective`."""

@@ -1,0 +1,122 @@
+"""`local`: GMIs of one process, each driven by a thread of its own; and the group of one."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import Tensor
+
+from gmiflow.runtime.comm.collectives.base import Collective, combine, shard
+from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, PEER_LOST, GMIError, error
+
+TIMEOUT_S = 300.0
+
+
+class LocalCollective(Collective):
+    """A member of a `LocalGroup`; members read each other's tensors, nothing is copied out."""
+
+    def __init__(self, group: LocalGroup, rank: int) -> None:
+        super().__init__(group.name, group.members, rank)
+        self._group = group
+
+    @classmethod
+    def alone(cls, name: str, gmi: int) -> LocalCollective:
+        """The group that has no other member: every call returns at once."""
+        return LocalGroup(name, (gmi,)).member(0)
+
+    def close(self) -> None:
+        """Leave the group; members that still wait for this one fail at once instead of timing out."""
+        self._group.leave(self.rank)
+
+    def _all_reduce(self, flat: Tensor, op: str) -> None:
+        tensors = self._exchange(flat)
+        first, last = shard(self.rank, self.size, flat.numel())
+        result = torch.empty_like(flat[first:last])
+        combine(op, tensors[0][first:last], tensors[1][first:last], result)
+        for tensor in tensors[2:]:
+            combine(op, result, tensor[first:last], result)
+        self._wait()  # now nobody reads inputs any more
+        for tensor in tensors:
+            tensor[first:last].copy_(result)
+        self._wait()
+
+    def _broadcast(self, flat: Tensor, root: int) -> None:
+        tensors = self._exchange(flat)
+        if self.rank != root:
+            flat.copy_(tensors[root])
+        self._wait()
+
+    def _barrier(self) -> None:
+        self._wait()
+
+    def _exchange(self, flat: Tensor) -> list[Tensor]:
+        """All members' tensors in rank order."""
+        slots = self._group.slots
+        slots[self.rank] = flat
+        self._wait()
+        tensors = [tensor for tensor in slots if tensor is not None]
+        if any(tensor.dtype != flat.dtype or tensor.shape != flat.shape for tensor in tensors):
+            raise ValueError(f"the members of {self.name} passed tensors of different type or size")
+        return tensors
+
+    def _wait(self) -> None:
+        self._group.wait(self.rank)
+
+
+class LocalGroup:
+    """What the members of one process share: a barrier and one slot per member.
+
+    Attributes:
+        slots: the tensor that each member passed to the current call.
+    """
+
+    def __init__(self, name: str, members: tuple[int, ...], timeout_s: float = TIMEOUT_S) -> None:
+        """Make a group of the GMIs ``members`` in rank order."""
+        self.name = name
+        self.members = members
+        self.slots: list[Tensor | None] = [None] * len(members)
+        self._timeout_s = timeout_s
+        self._condition = threading.Condition()
+        self._arrived = [0] * len(members)
+        self._left: set[int] = set()
+
+    def member(self, rank: int) -> LocalCollective:
+        """The collective that the thread of ``rank`` uses."""
+        return LocalCollective(self, rank)
+
+    def leave(self, rank: int) -> None:
+        """``rank`` makes no further calls."""
+        with self._condition:
+            self._left.add(rank)
+            self._condition.notify_all()
+
+    def wait(self, rank: int) -> None:
+        """Return when all members have called this as often as ``rank`` has.
+
+        Raises:
+            GMIError: E0704 when a missing member has left, E0705 after the time-out.
+        """
+        with self._condition:
+            self._arrived[rank] += 1
+            target = self._arrived[rank]
+            self._condition.notify_all()
+            complete = self._condition.wait_for(lambda: self._complete(target), self._timeout_s)
+            if not complete or self._missing(target):
+                raise self._failure(target)
+
+    def _missing(self, target: int) -> list[int]:
+        return [rank for rank, arrived in enumerate(self._arrived) if arrived < target]
+
+    def _complete(self, target: int) -> bool:
+        missing = self._missing(target)
+        return not missing or any(rank in self._left for rank in missing)
+
+    def _failure(self, target: int) -> GMIError:
+        missing = self._missing(target)
+        names = ", ".join(f"GMI {self.members[rank]}" for rank in missing)
+        if any(rank in self._left for rank in missing):
+            return error(PEER_LOST, f"{names} left while the collective {self.name} waited for it")
+        return error(
+            COLLECTIVE_TIMED_OUT, f"{names} did not come to the collective {self.name} within {self._timeout_s:g} s"
+        )

@@ -1,0 +1,79 @@
+"""`GMIContext`: who am I, my share, my peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gmiflow.plan import GMIPlan, TrainingPlan
+from gmiflow.runtime.program import Program
+
+if TYPE_CHECKING:
+    import torch
+
+    from gmiflow.runtime.comm.collectives.base import Collective
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMIContext:
+    """Everything that a GMI knows about itself; it looks nowhere else.
+
+    Attributes:
+        program: the constants of the generated program.
+        device: where its tensors live.
+        collectives: the groups of the plan that this GMI is a member of, by name.
+        control: a group of all GMIs of the training for small tensors in host memory: agreement to
+            stop, checksums. It is separate from the gradient's group, which may live on the device.
+        run_dir: where checkpoints go, or None to write none.
+        resume: checkpoint to start from, or None.
+    """
+
+    program: Program
+    device: torch.device
+    collectives: Mapping[str, Collective]
+    control: Collective
+    run_dir: Path | None = None
+    resume: Path | None = None
+
+    @property
+    def id(self) -> int:
+        """Index of this GMI over the whole plan."""
+        return self.program.gmi.id
+
+    @property
+    def gmi(self) -> GMIPlan:
+        """This GMI's slice: its device share, cores, threads, stages and environments."""
+        return self.program.gmi
+
+    @property
+    def training(self) -> TrainingPlan:
+        """The training that this GMI works for."""
+        return self.program.training
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Ids of all GMIs of the training, in rank order."""
+        return self.control.members
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Ids of the other GMIs of the training."""
+        return tuple(gmi for gmi in self.members if gmi != self.id)
+
+    def collective(self, name: str | None = None) -> Collective:
+        """The group called ``name``, or the only group; a GMI without groups gets one of size 1.
+
+        Raises:
+            KeyError: when there is no group of that name, or several and no name is given.
+        """
+        if name is not None:
+            return self.collectives[name]
+        if not self.collectives:
+            from gmiflow.runtime.comm.collectives.local import LocalCollective
+
+            return LocalCollective.alone(f"{self.training.name}.alone", self.id)
+        if len(self.collectives) > 1:
+            raise KeyError(f"GMI {self.id} is in several groups: {', '.join(self.collectives)}")
+        return next(iter(self.collectives.values()))

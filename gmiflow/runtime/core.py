@@ -1,0 +1,304 @@
+"""`GMIRuntime`: start, run loop, stop; and `GMI`, whose `run` users may override."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gmiflow.runtime.checkpoint import (
+    CheckpointMeta,
+    CheckpointReader,
+    CheckpointWriter,
+    require_equal_weights,
+    weights_checksum,
+)
+from gmiflow.runtime.context import GMIContext
+from gmiflow.runtime.execution.clock import StageClock
+from gmiflow.runtime.execution.eager import EagerExecution
+from gmiflow.runtime.execution.episodes import EpisodeStatistics
+from gmiflow.runtime.execution.rollout import Rollout, Routes
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, NOT_SUPPORTED, error
+from gmiflow.runtime.messages import Done, Message, Progress, Ready, Saved
+from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
+from gmiflow.runtime.stages import build_stages
+
+logger = logging.getLogger(__name__)
+
+
+class Reporter(Protocol):
+    """Where a GMI's messages go. Sending never waits."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody asked for a stop at the next iteration boundary."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Hand over a message."""
+        ...
+
+
+class GMIRuntime:
+    """Runs the stages of one GMI.
+
+    Attributes:
+        context: who this GMI is.
+        iteration: iterations made, those before a resume included.
+    """
+
+    def __init__(self, context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> None:
+        self.context = context
+        self.iteration = 0
+        self.clock = clock or StageClock([stage.name for stage in context.training.stages])
+        self._reporter = reporter
+        self._metrics: Mapping[str, Tensor] = {}
+        self._times: dict[str, float] = {}
+        self._since_checkpoint = torch.zeros(2, dtype=torch.float64)
+        self._stopped = False
+        self._saved_iteration = -1
+
+    def setup(self) -> None:
+        """Build the stages, take back a checkpoint, start the environments.
+
+        Raises:
+            GMIError: E0706 to E0710.
+        """
+        start = time.perf_counter()
+        context, training = self.context, self.context.training
+        if training.execution != "eager":
+            raise error(NOT_SUPPORTED, f"the execution {training.execution} is not available on {context.device.type}")
+        self.stages = build_stages(context, self.clock)
+        routes = Routes(training)
+        rollout = Rollout(routes, horizon=training.horizon, num_env=context.gmi.num_env, device=context.device)
+        self._episodes = EpisodeStatistics(context.gmi.num_env, context.device)
+        self._execution = EagerExecution(training, self.stages, self._episodes, rollout, self.clock)
+        resumed = self._load() if context.resume is not None else False
+        self._agreed_checksum()
+        self._execution.start(resumed=resumed)
+        setup_s = time.perf_counter() - start
+        self.clock.take()
+        self._reporter.send(Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s))
+
+    def iterations(self) -> Iterator[int]:
+        """The numbers of the iterations to make, from 1; closes each one when the next is asked for.
+
+        All GMIs of a training leave the loop at the same iteration.
+        """
+        self._reset_times()
+        while self.iteration < self.context.training.iterations and not self._stopped:
+            yield self.iteration + 1
+            self._finish_iteration()
+
+    def collect(self) -> None:
+        """One rollout; see the execution lowering."""
+        with self._timed("collect"):
+            self._execution.collect()
+
+    def learn(self) -> Mapping[str, Tensor]:
+        """One update; returns the trainer's metrics as 0-d tensors."""
+        with self._timed("learn"):
+            self._metrics = self._execution.learn()
+        return self._metrics
+
+    def finish(self) -> None:
+        """Save the last checkpoint, compare the weights, say goodbye."""
+        self._checkpoint()
+        self._reporter.send(
+            Done(
+                gmi=self.context.id,
+                iteration=self.iteration,
+                stopped=self._stopped,
+                checksum=self._agreed_checksum(),
+            )
+        )
+
+    def stop(self) -> None:
+        """Release what the stages hold; safe to call at any time, also after a failed `setup`."""
+        if hasattr(self, "stages"):
+            self.stages.close()
+
+    def _finish_iteration(self) -> None:
+        """Report, checkpoint when due, and agree with the peers on whether to go on."""
+        self.iteration += 1
+        self._report()
+        training = self.context.training
+        every = training.checkpoint_every
+        if every and self.iteration % every == 0:
+            self._checkpoint()
+        stop = torch.tensor([int(self._reporter.stop_requested)])
+        self.context.control.all_reduce(stop, "max")
+        self._stopped = bool(stop.item())
+
+    def _report(self) -> None:
+        episodes, return_sum, length_sum = self._episodes.totals.tolist()
+        self._episodes.reset()
+        self._since_checkpoint += torch.tensor([episodes, return_sum], dtype=torch.float64)
+        names = list(self._metrics)
+        values = torch.stack([self._metrics[name].detach().double() for name in names]).tolist() if names else []
+        context = self.context
+        self._reporter.send(
+            Progress(
+                gmi=context.id,
+                iteration=self.iteration,
+                env_steps=context.gmi.num_env * context.training.horizon,
+                collect_s=self._times["collect"],
+                learn_s=self._times["learn"],
+                communicate_s=self._times["communicate"],
+                episodes=round(episodes),
+                return_sum=return_sum,
+                length_sum=length_sum,
+                stage_s=self.clock.take(),
+                metrics=dict(zip(names, values, strict=True)),
+                diagnostics=_numbers(self.stages.simulator.diagnostics()),
+            )
+        )
+        self._reset_times()
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint together with the peers, unless this iteration's is there."""
+        context = self.context
+        if context.run_dir is None or self._saved_iteration == self.iteration:
+            return
+        control, iteration = context.control, self.iteration
+        checksum = self._agreed_checksum()
+        control.all_reduce(self._since_checkpoint, "sum")
+        episodes, return_sum = self._since_checkpoint.tolist()
+        self._since_checkpoint.zero_()
+        slices = self._all_slices()
+        only_training = control.size == context.program.gmis
+        directory = RunDirectory(context.run_dir).checkpoints(context.training.name, only_training=only_training)
+        writer = CheckpointWriter(directory)
+        if control.rank == 0:
+            writer.begin(iteration)
+        control.barrier()
+        stages = self.stages
+        writer.write_slice(
+            iteration,
+            context.gmi.env_offset,
+            {
+                "simulator": stages.simulator.state_dict(),
+                "agent": stages.agent.state_dict(),
+                "episodes": self._episodes.state_dict(),
+            },
+        )
+        if control.rank == 0:
+            trainer = stages.trainer.state_dict() if stages.trainer is not None else {}
+            writer.write_shared(iteration, {POLICY: stages.policy.state_dict(), TRAINER: trainer})
+        control.barrier()
+        self._saved_iteration = iteration
+        if control.rank == 0:
+            meta = CheckpointMeta(
+                training=context.training.name,
+                iteration=iteration,
+                num_env=context.training.num_env,
+                seed=context.training.seed,
+                slices=slices,
+                checksum=checksum,
+                episodes=round(episodes),
+                mean_return=return_sum / episodes if episodes else None,
+            )
+            path = writer.commit(meta)
+            self._reporter.send(Saved(gmi=context.id, iteration=iteration, path=str(path), checksum=checksum))
+
+    def _load(self) -> bool:
+        """Take back a checkpoint; whether the environments go on where they were."""
+        context, stages = self.context, self.stages
+        assert context.resume is not None
+        reader = CheckpointReader(context.resume)
+        reader.require(context.training.name, context.training.num_env)
+        try:
+            stages.policy.load_state_dict(reader.shared(POLICY))
+        except RuntimeError as problem:
+            raise error(CHECKPOINT_UNUSABLE, f"the policy in {reader.path} is another one: {problem}") from problem
+        if stages.trainer is not None:
+            stages.trainer.load_state_dict(reader.shared(TRAINER))
+        parts = reader.environments(context.gmi.env_offset, context.gmi.num_env)
+        stages.agent.load_state_dict(parts.get("agent", {}))
+        self.iteration = self._saved_iteration = reader.meta.iteration
+        simulator = parts.get("simulator")
+        if not simulator:
+            return False
+        stages.simulator.load_state_dict(simulator)
+        self._episodes.load_state_dict(parts["episodes"])
+        return True
+
+    def _agreed_checksum(self) -> str:
+        """Checksum of the weights, compared over the GMIs of the training; E0706 when they differ."""
+        own = weights_checksum(self.stages.policy.state_dict())
+        bounds = torch.tensor([own, -own])
+        self.context.control.all_reduce(bounds, "max")
+        largest, negated = bounds.tolist()
+        return require_equal_weights(-negated, largest, self.context.training.name)
+
+    def _all_slices(self) -> tuple[tuple[int, int], ...]:
+        """(env_offset, num_env) of all GMIs of the training, in rank order."""
+        control, gmi = self.context.control, self.context.gmi
+        table = torch.zeros(control.size, 2, dtype=torch.int64)
+        table[control.rank] = torch.tensor([gmi.env_offset, gmi.num_env])
+        control.all_reduce(table.view(-1), "sum")
+        return tuple((int(offset), int(count)) for offset, count in table.tolist())
+
+    def _timed(self, part: str) -> _Timed:
+        return _Timed(self._times, part, self.context)
+
+    def _reset_times(self) -> None:
+        self._times = {"collect": 0.0, "learn": 0.0, "communicate": 0.0}
+
+
+class _Timed:
+    """Adds host time to a part of the iteration, and the collectives' share of it to "communicate"."""
+
+    def __init__(self, times: dict[str, float], part: str, context: GMIContext) -> None:
+        self._times = times
+        self._part = part
+        self._collectives = list(context.collectives.values())
+
+    def __enter__(self) -> None:
+        for collective in self._collectives:
+            collective.seconds = 0.0
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        elapsed = time.perf_counter() - self._start
+        communicate = sum(collective.seconds for collective in self._collectives)
+        self._times["communicate"] += communicate
+        self._times[self._part] += elapsed - communicate
+
+
+class GMI:
+    """The work of one GMI. A subclass named by `gmi = py "module:Class"` overrides `run`.
+
+    Attributes:
+        runtime: the stages and their loop.
+        context: who this GMI is.
+    """
+
+    def __init__(self, runtime: GMIRuntime) -> None:
+        self.runtime = runtime
+        self.context = runtime.context
+
+    def run(self) -> None:
+        """Collect and learn until the iterations are made. All GMIs must make the same calls."""
+        for _ in self.runtime.iterations():
+            self.runtime.collect()
+            self.runtime.learn()
+
+
+def run_gmi(gmi_class: type[GMI], runtime: GMIRuntime) -> None:
+    """Set up, run, finish and stop one GMI, whatever kind of process or thread it lives in."""
+    try:
+        runtime.setup()
+        gmi_class(runtime).run()
+        runtime.finish()
+    finally:
+        runtime.stop()
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The entries that are numbers, as floats."""
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float | Tensor)}

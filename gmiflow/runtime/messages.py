@@ -1,0 +1,113 @@
+"""What GMIs tell the supervisor: one JSON object per line over the rendezvous socket."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from gmiflow.runtime.failure import RuntimeFailure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hello:
+    """First message: which GMI this connection belongs to, and the proof of its slice."""
+
+    gmi: int
+    pid: int
+    slice: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heartbeat:
+    """Sign of life, from a thread; ``stage`` is at work for ``stage_s`` seconds."""
+
+    gmi: int
+    stage: str
+    stage_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ready:
+    """Stages are set up after ``setup_s`` seconds; ``iteration`` iterations were made before."""
+
+    gmi: int
+    iteration: int
+    setup_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """One iteration of one GMI.
+
+    Attributes:
+        iteration: 1 for the first.
+        env_steps: environment steps of this slice.
+        collect_s, learn_s, communicate_s: host seconds; they do not overlap.
+        episodes, return_sum, length_sum: over the episodes of this slice that ended.
+        stage_s: host seconds by stage; waiting in collectives counts for the stage that waits.
+        metrics: of the trainer; equal on all GMIs.
+        diagnostics: of the simulator, numbers only.
+    """
+
+    gmi: int
+    iteration: int
+    env_steps: int
+    collect_s: float
+    learn_s: float
+    communicate_s: float
+    episodes: int
+    return_sum: float
+    length_sum: float
+    stage_s: dict[str, float]
+    metrics: dict[str, float]
+    diagnostics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """A checkpoint is complete; sent by rank 0."""
+
+    gmi: int
+    iteration: int
+    path: str
+    checksum: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """The GMI gives up."""
+
+    gmi: int
+    failure: RuntimeFailure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """The GMI has made its iterations, or agreed to stop; the weights were compared with the peers'."""
+
+    gmi: int
+    iteration: int
+    stopped: bool
+    checksum: str
+
+
+Message: TypeAlias = Hello | Heartbeat | Ready | Progress | Saved | Failed | Done
+_KINDS = {kind.__name__: kind for kind in (Hello, Heartbeat, Ready, Progress, Saved, Failed, Done)}
+
+
+def encode(message: Message) -> bytes:
+    """One line of JSON, with its newline."""
+    data = {"kind": type(message).__name__, **dataclasses.asdict(message)}
+    return json.dumps(data).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """What `encode` wrote."""
+    data = cast("dict[str, Any]", json.loads(line))
+    kind = _KINDS[data.pop("kind")]
+    if kind is Failed:
+        failure = data["failure"]
+        data["failure"] = RuntimeFailure(**{**failure, "notes": tuple(failure["notes"])})
+    return kind(**data)

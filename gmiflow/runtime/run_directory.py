@@ -1,0 +1,71 @@
+"""Layout of a run directory. No torch: launcher and GMIs share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
+
+META = "meta.json"
+POLICY = "policy.safetensors"
+TRAINER = "trainer.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths below one run directory."""
+
+    path: Path
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the logs, one file per GMI."""
+        return self.path / "logs"
+
+    def log(self, gmi: int) -> Path:
+        """What GMI ``gmi`` writes to stdout and stderr."""
+        return self.logs / f"gmi_{gmi:02d}.log"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object per line, training and iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """Summary of the run."""
+        return self.path / "report.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Directory of the event files."""
+        return self.path / "tensorboard"
+
+    def checkpoints(self, training: str, *, only_training: bool) -> Path:
+        """Checkpoints of a training; several trainings of one run have a directory each."""
+        base = self.path / "checkpoints"
+        return base if only_training else base / training
+
+
+def checkpoint_name(iteration: int) -> str:
+    """Name of the checkpoint after ``iteration`` iterations."""
+    return f"iter_{iteration:06d}"
+
+
+def environments_file(env_offset: int) -> str:
+    """File with the state of the slice that starts at global environment ``env_offset``."""
+    return f"environments_{env_offset:08d}.safetensors"
+
+
+def find_checkpoint(path: Path, training: str) -> Path:
+    """The checkpoint that ``path`` means: itself, or `last` of the run directory ``path``.
+
+    Raises:
+        GMIError: E0707 when there is none.
+    """
+    candidates = (path, path / "checkpoints" / "last", path / "checkpoints" / training / "last", path / "last")
+    for candidate in candidates:
+        if (candidate / META).is_file():
+            return candidate.resolve()
+    raise error(CHECKPOINT_UNUSABLE, f"there is no checkpoint of the training {training} in {path}")

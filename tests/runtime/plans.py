@@ -1,0 +1,140 @@
+"""Launch plans and programs for the runtime's tests, written by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from gmiflow.plan import (
+    PLAN_VERSION,
+    CollectivePlan,
+    EdgePlan,
+    GMIPlan,
+    LaunchPlan,
+    SourcePlan,
+    StagePlan,
+    TargetPlan,
+    TrainingPlan,
+)
+from gmiflow.runtime.program import Program
+
+EXPERIENCE = {"obs": "f32[env, 4]", "action": "f32[env, 2]"}
+EDGES = (
+    EdgePlan(source="sim.obs", target="actor.obs", type="f32[env, 4]", lift=False),
+    EdgePlan(source="actor.action", target="sim.action", type="f32[env, 2]", lift=False),
+    EdgePlan(source="actor.experience", target="learner.experience", type=EXPERIENCE, lift=True),
+    EdgePlan(source="actor.bootstrap", target="learner.bootstrap", type="f32[env]", lift=False),
+    EdgePlan(source="sim.reward", target="learner.reward", type="f32[env]", lift=True),
+    EdgePlan(source="sim.terminated", target="learner.terminated", type="bool[env]", lift=True),
+    EdgePlan(source="sim.truncated", target="learner.truncated", type="bool[env]", lift=True),
+    EdgePlan(source="learner.weights", target="actor.weights", type="weights", lift=False),
+)
+
+
+def stage(name: str, role: Any, entry: str, line: int) -> StagePlan:
+    params = {"lr": 0.01} if role == "trainer" else {}
+    return StagePlan(
+        name=name, role=role, entry=entry, params=params, shapes={"O": 4, "A": 2}, file="point_mass.gmi", line=line
+    )
+
+
+def training_plan(
+    simulator: str = "PointMass", trainer: str = "Learner", name: str = "train", num_env: int = 64, **changes: Any
+) -> TrainingPlan:
+    plan = TrainingPlan(
+        name=name,
+        mode="sync",
+        max_staleness=0,
+        seed=7,
+        num_env=num_env,
+        horizon=8,
+        stratum=16,
+        iterations=6,
+        checkpoint_every=0,
+        precision="f32",
+        execution="eager",
+        mapping="dp_only",
+        on_failure="stop",
+        gmi=None,
+        stages=(
+            stage("sim", "simulator", f"point_mass:{simulator}", 3),
+            stage("actor", "agent", "point_mass:Actor", 9),
+            stage("learner", "trainer", f"point_mass:{trainer}", 14),
+        ),
+        edges=EDGES,
+    )
+    return dataclasses.replace(plan, **changes)
+
+
+def launch_plan(*trainings: TrainingPlan, gmis: int = 2, collective: Any = "ip") -> LaunchPlan:
+    """Each training on ``gmis`` GMIs with one core each, slices of equal size."""
+    members: list[GMIPlan] = []
+    collectives: list[CollectivePlan] = []
+    for training in trainings:
+        first = len(members)
+        for rank in range(gmis):
+            number = first + rank
+            members.append(
+                GMIPlan(
+                    id=number,
+                    training=training.name,
+                    program=f"gmi_{number:02d}.py",
+                    backend="cpu",
+                    device=0,
+                    share=1 / gmis,
+                    cores=1,
+                    threads=1,
+                    stages=tuple(s.name for s in training.stages),
+                    num_env=training.num_env // gmis,
+                    env_offset=training.num_env // gmis * rank,
+                )
+            )
+        if gmis > 1:
+            group = tuple(range(first, first + gmis))
+            collectives.append(
+                CollectivePlan(name=f"{training.name}.gradient", training=training.name, kind=collective, members=group)
+            )
+    return LaunchPlan(
+        version=PLAN_VERSION,
+        generator="gmiflow tests",
+        source=SourcePlan(file="point_mass.gmi", sha256="0" * 64, workflow="train"),
+        target=TargetPlan(name="detected", device="cpu", devices=1, gmi_per_gpu=gmis, cores=2, memory_mib=0),
+        trainings=trainings,
+        gmis=tuple(members),
+        collectives=tuple(collectives),
+    )
+
+
+def program_of(plan: LaunchPlan, gmi: int) -> Program:
+    own = plan.gmis[gmi]
+    return Program(
+        gmis=len(plan.gmis),
+        gmi=own,
+        training=plan.training(own.training),
+        collectives=tuple(c for c in plan.collectives if gmi in c.members),
+    )
+
+
+PROGRAM = """from gmiflow.plan import LaunchPlan
+from gmiflow.runtime import Program, main
+
+plan = LaunchPlan.from_json({text!r})
+own = plan.gmis[{gmi}]
+PROGRAM = Program(
+    gmis=len(plan.gmis),
+    gmi=own,
+    training=plan.training(own.training),
+    collectives=tuple(c for c in plan.collectives if own.id in c.members),
+)
+
+if __name__ == "__main__":
+    main(PROGRAM)
+"""
+
+
+def write_programs(plan: LaunchPlan, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for gmi in plan.gmis:
+        (directory / gmi.program).write_text(PROGRAM.format(text=plan.to_json(), gmi=gmi.id))
+    return directory

@@ -1,0 +1,266 @@
+"""Small real stages for the runtime's tests: a point mass, a linear policy, a policy gradient.
+
+Deterministic torch only. `Faulty` variants fail on purpose in one slice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gmiflow.api import Agent, Ports, Simulator, StageContext, Trainer
+
+EPISODE_STEPS = 20
+DT = 0.1
+
+
+class PointMass(Simulator):
+    """A mass in the plane that shall go to the origin: obs = position, velocity; action = force."""
+
+    capturable = True
+
+    def setup(self, context: StageContext) -> None:
+        self.context = context
+        self.obs = torch.zeros(context.num_env, 4)
+        self.age = torch.zeros(context.num_env, dtype=torch.int64)
+        self.tick = torch.zeros((), dtype=torch.int64)
+
+    def reset(self) -> Ports:
+        self.obs.copy_(self._fresh())
+        self.age.zero_()
+        return {"obs": self.obs}
+
+    def observe(self) -> Ports:
+        return {"obs": self.obs}
+
+    def step(self, inputs: Ports) -> Ports:
+        force = inputs["action"].clamp(-1, 1)
+        self.tick += 1
+        self.age += 1
+        self.obs[:, 2:] += DT * force
+        self.obs[:, :2] += DT * self.obs[:, 2:]
+        distance = self.obs[:, :2].square().sum(1)
+        terminated = distance > 9
+        truncated = (self.age >= EPISODE_STEPS) & ~terminated
+        done = terminated | truncated
+        self.obs.copy_(torch.where(done.unsqueeze(1), self._fresh(), self.obs))
+        self.age.mul_(~done)
+        return {"obs": self.obs, "reward": -distance, "terminated": terminated, "truncated": truncated}
+
+    def _fresh(self) -> Tensor:
+        return 2 * self.context.noise.uniform("reset", self.tick, 4) - 1
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"obs": self.obs, "age": self.age, "tick": self.tick}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.obs.copy_(state["obs"])
+        self.age.copy_(state["age"])
+        self.tick.copy_(state["tick"])
+
+    def diagnostics(self) -> dict[str, int]:
+        return {"overflows": 0}
+
+
+class LinearPolicy(nn.Module):
+    """Mean force and value, both linear in the observation."""
+
+    def __init__(self, observations: int, actions: int) -> None:
+        super().__init__()
+        spread = torch.arange(actions * observations, dtype=torch.float32).view(actions, observations)
+        self.weight = nn.Parameter(0.01 * spread.sin())
+        self.log_std = nn.Parameter(torch.full((actions,), -0.5))
+        self.value_weight = nn.Parameter(torch.zeros(observations))
+
+    def mean(self, obs: Tensor) -> Tensor:
+        return obs @ self.weight.T
+
+    def value(self, obs: Tensor) -> Tensor:
+        return obs.square() @ self.value_weight
+
+    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
+        scaled = (action - self.mean(obs)) / self.log_std.exp()
+        return -0.5 * scaled.square().sum(-1) - self.log_std.sum()
+
+
+class Actor(Agent):
+    """Samples actions; all tensors are its own buffers."""
+
+    @staticmethod
+    def make_policy(context: StageContext) -> nn.Module:
+        return LinearPolicy(context.shapes["O"], context.shapes["A"]).to(context.device)
+
+    def setup(self, context: StageContext) -> None:
+        self.context = context
+        self.policy: LinearPolicy = context.policy
+        self.tick = torch.zeros((), dtype=torch.int64)
+
+    @torch.no_grad()
+    def act(self, inputs: Ports) -> Ports:
+        obs = inputs["obs"]
+        noise = self.context.noise.normal("action", self.tick, self.context.shapes["A"])
+        self.tick += 1
+        action = self.policy.mean(obs) + self.policy.log_std.exp() * noise
+        return {"action": action, "experience": {"obs": obs, "action": action}}
+
+    @torch.no_grad()
+    def finish(self, inputs: Ports) -> Ports:
+        return {"bootstrap": self.policy.value(inputs["obs"])}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"tick": self.tick}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.tick.copy_(state["tick"])
+
+
+class Learner(Trainer):
+    """Policy gradient with a value baseline and momentum; one flat buffer is reduced per update."""
+
+    def setup(self, context: StageContext) -> None:
+        self.context = context
+        self.policy: LinearPolicy = context.policy
+        self.parameters = list(self.policy.parameters())
+        self.momentum = torch.zeros(sum(p.numel() for p in self.parameters))
+        self.updates = torch.zeros((), dtype=torch.int64)
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        experience = batch["experience"]
+        returns = self._returns(batch)
+        samples = returns.shape[0] * self.context.num_env_total
+        value = self.policy.value(experience["obs"])
+        log_prob = self.policy.log_prob(experience["obs"], experience["action"])
+        loss = ((value - returns).square() - log_prob * (returns - value.detach())).sum() / samples
+        gradients = torch.autograd.grad(loss, self.parameters)
+        flat = torch.cat([g.reshape(-1) for g in gradients] + [loss.detach().view(1)])
+        self.context.communicator.all_reduce(flat)
+        self.momentum.mul_(0.9).add_(flat[:-1])
+        self.updates += 1
+        with torch.no_grad():
+            pieces = self.momentum.split([p.numel() for p in self.parameters])
+            for parameter, piece in zip(self.parameters, pieces, strict=True):
+                parameter.sub_(self.context.params["lr"] * piece.view_as(parameter))
+        return {"loss": flat[-1].clone(), "updates": self.updates.clone()}
+
+    def _returns(self, batch: Ports) -> Tensor:
+        running = batch["bootstrap"].clone()
+        returns = torch.empty_like(batch["reward"])
+        for t in reversed(range(returns.shape[0])):
+            ended = batch["terminated"][t] | batch["truncated"][t]
+            running = batch["reward"][t] + 0.95 * torch.where(ended, 0.0, running)
+            returns[t] = running
+        return returns
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return self.policy.state_dict()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"momentum": self.momentum, "updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.momentum.copy_(state["momentum"])
+        self.updates.copy_(state["updates"])
+
+
+class Slow(PointMass):
+    """Takes its time, so that a test can disturb the run."""
+
+    def step(self, inputs: Ports) -> Ports:
+        time.sleep(0.02)
+        return super().step(inputs)
+
+
+class Raising(PointMass):
+    """The slice that does not start at environment 0 raises in its fifth step."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.context.env_offset > 0 and self.tick >= 4:
+            raise ValueError("the mass left the table")
+        return super().step(inputs)
+
+
+class Dying(PointMass):
+    """The slice that does not start at environment 0 kills its process in its fifth step."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.context.env_offset > 0 and self.tick >= 4:
+            print("a last word", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(inputs)
+
+
+class Freezing(PointMass):
+    """The slice that does not start at environment 0 is stopped by a signal in its fifth step."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.context.env_offset > 0 and self.tick >= 4:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().step(inputs)
+
+
+class Waiting(PointMass):
+    """The slice that does not start at environment 0 never comes back from its fifth step."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.context.env_offset > 0 and self.tick >= 4:
+            time.sleep(3600)
+        return super().step(inputs)
+
+
+class Exiting(PointMass):
+    """The slice that does not start at environment 0 leaves the process without a word."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.context.env_offset > 0 and self.tick >= 4:
+            os._exit(7)
+        return super().step(inputs)
+
+
+class WrongShape(PointMass):
+    """Returns rewards with an axis too many."""
+
+    def step(self, inputs: Ports) -> Ports:
+        outputs = dict(super().step(inputs))
+        outputs["reward"] = outputs["reward"].unsqueeze(1)
+        return outputs
+
+
+class WrongType(PointMass):
+    """Returns float64 rewards."""
+
+    def step(self, inputs: Ports) -> Ports:
+        outputs = dict(super().step(inputs))
+        outputs["reward"] = outputs["reward"].double()
+        return outputs
+
+
+class Forgetful(PointMass):
+    """Does not return `truncated`."""
+
+    def step(self, inputs: Ports) -> Ports:
+        outputs = dict(super().step(inputs))
+        del outputs["truncated"]
+        return outputs
+
+
+class Diverging(Learner):
+    """Forgets to reduce its gradients."""
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        metrics = super().update(batch)
+        with torch.no_grad():
+            self.policy.weight.add_(1e-3 * self.context.communicator.rank)
+        return metrics
+
+
+class NotAStage:
+    """Something that is not a stage."""
+
+
+HERE = Path(__file__).parent
