@@ -178,7 +178,7 @@ class CheckpointReader:
         if self.meta.num_env != num_env:
             raise error(
                 CHECKPOINT_UNUSABLE,
-                f"the checkpoint {self.path} has {self.meta.num_env} environments, the training {training} has {num_env}",
+                f"the checkpoint {self.path} has {self.meta.num_env} environments, but {training} has {num_env}",
             )
 
     def shared(self, name: str) -> dict[str, Tensor]:

@@ -68,6 +68,11 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
     return next((stage for stage in held if stage.role == role), None)
 
 
+def _construct(entry: str, base: type[T]) -> T:
+    """A stage, before its setup."""
+    return load_entry(entry, base)()
+
+
 def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     """Construct and set up every stage; the clock names the stage at work when one fails.
 
@@ -88,21 +93,20 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     communicator = context.collective()
 
     clock.enter(clock.index(agent_plan.name))
-    agent_class = load_entry(agent_plan.entry, Agent)
-    policy = agent_class.make_policy(_stage_context(context, agent_plan, communicator, noise, None))
-    agent = agent_class()
+    agent = _construct(agent_plan.entry, Agent)
+    policy = agent.make_policy(_stage_context(context, agent_plan, communicator, noise, None))
     agent.setup(_stage_context(context, agent_plan, communicator, noise, policy))
 
     clock.enter(clock.index(simulator_plan.name))
     if simulator_plan.python is not None:
         raise error(NOT_SUPPORTED, f"the simulator asks for another interpreter, {simulator_plan.python}")
-    simulator = load_entry(simulator_plan.entry, Simulator)()
+    simulator = _construct(simulator_plan.entry, Simulator)
     simulator.setup(_stage_context(context, simulator_plan, communicator, noise, None))
 
     trainer = None
     if trainer_plan is not None:
         clock.enter(clock.index(trainer_plan.name))
-        trainer = load_entry(trainer_plan.entry, Trainer)()
+        trainer = _construct(trainer_plan.entry, Trainer)
         trainer.setup(_stage_context(context, trainer_plan, communicator, noise, policy))
     clock.enter(RUNTIME)
     return Stages(simulator=simulator, agent=agent, trainer=trainer, policy=policy)

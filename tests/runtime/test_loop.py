@@ -30,7 +30,7 @@ def failure_of(**options):
 
 
 def test_one_gmi_makes_its_iterations_and_learns() -> None:
-    runtime, collector, errors = run_one(iterations=60, num_env=64)
+    _, collector, errors = run_one(iterations=60, num_env=64)
     assert not errors
     progress = collector.of("Progress")
     assert [p.iteration for p in progress] == list(range(1, 61))
@@ -114,7 +114,7 @@ def test_serving_needs_no_trainer() -> None:
     plan = training_plan(iterations=3)
     inner = tuple(e for e in EDGES if "learner" not in e.source + e.target)
     plan = dataclasses.replace(plan, mode="serve", stages=plan.stages[:2], edges=inner)
-    (runtime,), (collector,), errors = run_in_threads(launch_plan(plan, gmis=1))
+    _, (collector,), errors = run_in_threads(launch_plan(plan, gmis=1))
     assert not errors
     assert sum(p.episodes for p in collector.of("Progress")) > 0
     assert collector.of("Progress")[0].metrics == {}

@@ -67,6 +67,7 @@ class Collective(ABC):
             with self._timed():
                 self._barrier()
 
+    @abstractmethod
     def close(self) -> None:
         """Release memory and handles; no call may follow."""
 

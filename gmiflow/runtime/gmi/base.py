@@ -1,0 +1,49 @@
+"""What a GMI backend does: make the slices of a plan, prove them, take them away.
+
+A backend lives in two processes. `prepare`, `environment` and `release` run in the launcher, which
+has neither torch nor CUDA. `prove` runs in the GMI, after its environment is set.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gmiflow.plan import Backend, GMIPlan
+
+
+class GMIBackend(ABC):
+    """Slices of one kind, over one run.
+
+    The launcher calls `prepare` once, `environment` per GMI, and `release` once when all processes
+    of the run have ended, however they ended; `release` must also work after a failed `prepare`.
+    """
+
+    name: ClassVar[Backend]
+    """The backend's name in the plan."""
+
+    @abstractmethod
+    def prepare(self, gmis: Sequence[GMIPlan], run_dir: Path) -> None:
+        """Make what the slices ``gmis`` need, for example a daemon; its logs go below ``run_dir``.
+
+        Raises:
+            GMIError: E0711 when this machine cannot give the slices.
+        """
+
+    @abstractmethod
+    def environment(self, gmi: GMIPlan) -> dict[str, str]:
+        """Variables that are set in the GMI's process before anything of CUDA is loaded."""
+
+    @abstractmethod
+    def prove(self, gmi: GMIPlan) -> dict[str, Any]:
+        """In the GMI: evidence that the slice is what the plan says, as JSON values for the report.
+
+        Raises:
+            GMIError: E0712 when it is not.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Take away what `prepare` made."""
