@@ -33,6 +33,9 @@ __all__ = ["ASSETS", "Snapshot", "Task"]
 ASSETS = Path(__file__).parent / "assets"
 """Folder of the MJCF bodies."""
 
+DIVERGED = 1e5
+"""Magnitude that no observation reaches while the physics is sound."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
@@ -193,11 +196,11 @@ class Task(Simulator):
     def _end_episodes(self) -> Tensor:
         """Complete termination and truncation; return which environments ended, bool [num_env].
 
-        Physics that has blown up ends the episode with reward 0, so that no number that is not
-        finite reaches the learner.
+        Physics that has blown up (an observation that is not finite or beyond `DIVERGED`) ends the
+        episode with reward 0, so that no such number reaches the learner.
         """
-        finite = torch.isfinite(self._obs.sum(1))
-        broken = finite.logical_not()
+        # Written so that a NaN, for which every comparison is false, counts as broken.
+        broken = torch.lt(self._obs.abs().amax(1), DIVERGED).logical_not_()
         self._diverged.add_(broken.sum())
         self._terminated.logical_or_(broken)
         self._reward.masked_fill_(broken, 0.0)

@@ -1,0 +1,70 @@
+"""Humanoid: a body of 21 motors learns to run on two feet towards (1000, 0).
+
+A joint's force is what its motor, its spring and damper, its limits and the contacts exert along its
+axis in the last substep: qfrc_actuator + qfrc_passive + qfrc_constraint, in N m. A foot's sensor is
+MuJoCo's `force` and `torque` at the sole: what the foot and the shin exert on each other, in the
+foot's frame; that is the contact force up to the foot's own inertia.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gmiflow.api import StageContext
+from gmiflow.tasks.base import Snapshot
+from gmiflow.tasks.catalog import HUMANOID
+from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion
+
+__all__ = ["Humanoid"]
+
+JOINT_POSITIONS, JOINT_VELOCITIES, JOINT_FORCES = slice(12, 33), slice(33, 54), slice(54, 75)
+FEET, ACTIONS = slice(75, 87), slice(87, 108)
+JOINT_VELOCITY_SCALE, FORCE_SCALE = 0.1, 0.01
+ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 2.0, -1.0, 0.8
+ACTION_COST, ENERGY_COST = 0.01, 0.05
+LIMIT_COST, LIMIT_THRESHOLD = 0.25, 0.98
+
+
+class Humanoid(Locomotion):
+    """108 observations, 21 torques; the layout is `gmiflow.tasks.catalog.HUMANOID.observation`."""
+
+    info = HUMANOID
+    derived = ("sensordata", "qfrc_actuator", "qfrc_passive", "qfrc_constraint")
+    start_height_m = 1.34
+    spin_scale = 0.25
+
+    def prepare(self, context: StageContext) -> None:
+        """Also read the motors' gears."""
+        super().prepare(context)
+        gear = torch.tensor(self.engine.model.actuator_gear[:, 0], dtype=torch.float32, device=context.device)
+        self._gear_ratio = gear / gear.max()
+
+    def observe_into(self, state: Snapshot, out: Tensor) -> None:
+        """Write torso, joints, joint forces, feet and action."""
+        self.observe_torso(state, out)
+        self.observe_joint_positions(state, out[:, JOINT_POSITIONS])
+        torch.mul(state.qvel[:, FREE_VELOCITIES:], JOINT_VELOCITY_SCALE, out=out[:, JOINT_VELOCITIES])
+        force = out[:, JOINT_FORCES]
+        derived = state.derived
+        torch.add(
+            derived["qfrc_actuator"][:, FREE_VELOCITIES:], derived["qfrc_passive"][:, FREE_VELOCITIES:], out=force
+        )
+        force.add_(derived["qfrc_constraint"][:, FREE_VELOCITIES:]).mul_(FORCE_SCALE)
+        torch.mul(derived["sensordata"], FORCE_SCALE, out=out[:, FEET])
+        out[:, ACTIONS] = state.action
+
+    def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
+        """Progress + posture - costs; -1 and the end below 0.8 m.
+
+        Costs: 0.01 sum a^2; energy 0.05 sum |a v| g; limits 0.25 sum g (|q| - 0.98) / 0.02 where |q| > 0.98,
+        with q and v the scaled positions and velocities of the observation and g = gear / 135 N m.
+        """
+        action = state.action
+        energy = (action * obs[:, JOINT_VELOCITIES]).abs_()
+        beyond = obs[:, JOINT_POSITIONS].abs().sub_(LIMIT_THRESHOLD).clamp_(min=0.0)
+        # One weighted sum for both costs.
+        cost = energy.mul_(ENERGY_COST).add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD))
+        torch.add(self.progress(state), self.posture_reward(obs, ALIVE_REWARD), out=reward)
+        reward.sub_(action.square().sum(1), alpha=ACTION_COST).sub_(cost.mul_(self._gear_ratio).sum(1))
+        self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)
