@@ -6,12 +6,12 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 DATA = _PACKAGE / "_data"
-"""Files that the wheel carries: `gmi.lark`, `gmi.tables`, `stdlib/`. Absent in a checkout."""
+"""Files that the wheel carries: `grammar/`, `stdlib/`, `gmi.tables`. Absent in a checkout."""
 
 
 def grammar_path() -> Path:
     """The grammar, `gmi.lark`."""
-    return _first(DATA / "gmi.lark", _PACKAGE.parent / "grammar" / "gmi.lark")
+    return _first(DATA / "grammar" / "gmi.lark", _PACKAGE.parent / "grammar" / "gmi.lark")
 
 
 def stdlib_path() -> Path:

@@ -1,0 +1,113 @@
+"""Text to tokens, with the terminals of the grammar.
+
+One regular expression made from the grammar's terminals in the order that Lark's basic lexer tries them;
+that lexer gives the same tokens (a test compares them) but takes twice as long, counts lines that nobody
+asks for, and stops at the first character it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from lark import Lark, Token
+
+from gmiflow.syntax import tables
+
+MAX_NESTING = 100
+ERROR = "ERROR"
+"""Type of a token that stands for characters that no terminal matches."""
+
+_OPENERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+_CLOSERS = frozenset(_OPENERS.values())
+
+
+@cache
+def parser() -> Lark:
+    """The parser of this process. Parsing keeps no state in it, so threads may share it."""
+    return tables.load()
+
+
+@dataclass(frozen=True, slots=True)
+class _Terminals:
+    pattern: re.Pattern[str]
+    ignored: frozenset[str]
+
+
+@cache
+def _terminals() -> _Terminals:
+    lark = parser()
+    ordered = sorted(
+        lark.terminals,
+        key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name),
+    )
+    pattern = "|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in ordered)
+    return _Terminals(re.compile(pattern), frozenset(lark.lexer_conf.ignore))
+
+
+class TooDeep(Exception):
+    """Brackets are nested deeper than `MAX_NESTING`; ``token`` is the bracket that is one too many."""
+
+    def __init__(self, token: Token) -> None:
+        super().__init__("nested too deeply")
+        self.token = token
+
+
+def raw_tokens(text: str) -> Iterator[Token]:
+    """Every token that the grammar does not ignore; runs of unknown characters become `ERROR` tokens."""
+    terminals = _terminals()
+    match, ignored = terminals.pattern.match, terminals.ignored
+    position, length = 0, len(text)
+    while position < length:
+        found = match(text, position)
+        if found is None:
+            end = _unknown_end(text, position)
+            yield Token(ERROR, text[position:end], position, end_pos=end)
+            position = end
+            continue
+        end = found.end()
+        kind = found.lastgroup or ERROR
+        if kind not in ignored:
+            yield Token(kind, found.group(), position, end_pos=end)
+        position = end
+
+
+def tokens(text: str) -> list[Token]:
+    """The tokens that the parser sees: newlines that end nothing are dropped, and the last line is ended.
+
+    A newline ends a statement unless it is inside () or [], or follows `{`, `,` or another newline.
+
+    Raises:
+        TooDeep: brackets nested deeper than `MAX_NESTING`.
+    """
+    kept: list[Token] = []
+    open_brackets: list[str] = []
+    last = "_NL"
+    for token in raw_tokens(text):
+        kind = token.type
+        if kind == "_NL":
+            if last in ("_NL", "LBRACE", "COMMA") or (open_brackets and open_brackets[-1] != "LBRACE"):
+                continue
+        elif kind in _OPENERS:
+            open_brackets.append(kind)
+            if len(open_brackets) > MAX_NESTING:
+                raise TooDeep(token)
+        elif kind in _CLOSERS and open_brackets:
+            open_brackets.pop()
+        kept.append(token)
+        last = kind
+    if last != "_NL":
+        kept.append(Token("_NL", "", len(text), end_pos=len(text)))
+    return kept
+
+
+def _unknown_end(text: str, position: int) -> int:
+    """Where a run of unknown characters ends: a string to the end of its line, a number to the end of the word."""
+    if text[position] == '"':
+        newline = text.find("\n", position)
+        return len(text) if newline < 0 else newline - (text[newline - 1] == "\r")
+    if text[position].isdecimal():
+        return re.compile(r"\w+").match(text, position).end()  # type: ignore[union-attr]  # a digit is a word
+    return position + 1

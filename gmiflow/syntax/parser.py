@@ -1,0 +1,148 @@
+"""From text to a syntax tree: `read` and `parse`, the boundary where every reading and parsing mistake becomes a Diagnostic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from lark import Token, Tree
+from lark.exceptions import UnexpectedToken
+
+from gmiflow.diagnostics import Diagnostic
+from gmiflow.source import Source, Span
+from gmiflow.syntax import ast, lexer
+from gmiflow.syntax.build import Builder
+from gmiflow.syntax.build_expressions import ExpressionTooDeep, unknown_escapes
+
+MAX_BYTES = 4 * 2**20
+MAX_DECLARATIONS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parsed:
+    """A file's tree, as much of it as could be read, and what was wrong."""
+
+    source: Source
+    module: ast.Module
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def read(path: Path, name: str) -> Source | Diagnostic:
+    """Read a file as UTF-8 text; ``name`` is what messages call it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        return Diagnostic(code="E0105", message=f"cannot read `{name}`: {reason}", span=None)
+    if len(data) > MAX_BYTES:
+        return Diagnostic(code="E0106", message=f"`{name}` is larger than {MAX_BYTES >> 20} MiB", span=None)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"`{name}` is not UTF-8 text (line {line}, byte {error.start} of the file)"
+        return Diagnostic(code="E0105", message=message, span=None)
+    return accept_text(text, name)
+
+
+def accept_text(text: str, name: str) -> Source | Diagnostic:
+    """Check text that is already in memory; a byte-order mark is dropped."""
+    if len(text) > MAX_BYTES:
+        return Diagnostic(code="E0106", message=f"`{name}` is larger than {MAX_BYTES >> 20} MiB", span=None)
+    if "\0" in text:
+        return Diagnostic(code="E0105", message=f"`{name}` is a binary file, not text", span=None)
+    return Source(name, text.removeprefix("\ufeff"))
+
+
+def parse(source: Source) -> Parsed:
+    """Parse a whole file."""
+    whole = Span(source, 0, len(source.text))
+    try:
+        tokens = lexer.tokens(source.text)
+    except lexer.TooDeep as error:
+        nested = _too_deep(token_span(source, error.token))
+        return Parsed(source=source, module=ast.Module(items=(), span=whole), diagnostics=(nested,))
+    diagnostics: list[Diagnostic] = _escapes(source, tokens)
+    items: list[ast.Declaration] = []
+    broken: frozenset[str] = frozenset()
+    try:
+        trees = [cast("Tree[Token]", tree) for tree in feed(tokens, "start").children]
+    except UnexpectedToken:
+        from gmiflow.syntax.recovery import recover  # only files with mistakes pay for loading it
+
+        recovered = recover(source, tokens)
+        trees, broken = recovered.trees, recovered.broken
+        diagnostics += recovered.diagnostics
+    if len(trees) > MAX_DECLARATIONS:
+        message = f"{len(trees)} declarations; a file may have {MAX_DECLARATIONS}"
+        diagnostics.append(Diagnostic(code="E0108", message=message, span=Span(source, 0, 0)))
+        trees = trees[:MAX_DECLARATIONS]
+    builder = Builder(source)
+    for tree in trees:
+        try:
+            items.append(builder.declaration(tree))
+        except ExpressionTooDeep as error:
+            diagnostics.append(_too_deep(error.span))
+            builder = Builder(source)
+    module = ast.Module(items=tuple(items), broken=broken, span=whole)
+    return Parsed(source=source, module=module, diagnostics=tuple(diagnostics))
+
+
+def parse_value(source: Source) -> ast.Expression | Diagnostic:
+    """Parse one expression, as `--set` gives it."""
+    whole = Span(source, 0, len(source.text))
+    try:
+        tokens = lexer.tokens(source.text)
+        tree = feed(tokens, "value")
+        return Builder(source).expression(tree.children[0])
+    except lexer.TooDeep as error:
+        return _too_deep(token_span(source, error.token))
+    except ExpressionTooDeep as error:
+        return _too_deep(error.span)
+    except UnexpectedToken as error:
+        span = token_span(source, error.token) if error.token.type != "$END" else whole
+        return Diagnostic(code="E0101", message=f"`{source.text.strip()}` is not a value", span=span)
+
+
+def feed(tokens: list[Token], start: str) -> Tree[Token]:
+    """Run the parser over tokens.
+
+    Raises:
+        UnexpectedToken: at the first token that does not fit; its `interactive_parser` knows what would.
+    """
+    state = lexer.parser().parse_interactive(start=start)
+    try:
+        for token in tokens:
+            state.feed_token(token)
+        return state.feed_eof(tokens[-1] if tokens else None)
+    except UnexpectedToken as error:
+        error.interactive_parser = state
+        raise
+
+
+def token_span(source: Source, token: Token) -> Span:
+    """The place of a token."""
+    return Span(source, cast("int", token.start_pos), cast("int", token.end_pos))
+
+
+def _too_deep(span: Span) -> Diagnostic:
+    return Diagnostic(code="E0107", message=f"nested deeper than {lexer.MAX_NESTING} levels", span=span)
+
+
+def _escapes(source: Source, tokens: list[Token]) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for token in tokens:
+        if token.type == "STRING" and "\\" in token.value:
+            for offset in unknown_escapes(token.value):
+                start = cast("int", token.start_pos) + offset
+                found.append(
+                    Diagnostic(
+                        code="E0117",
+                        message=f"unknown escape `{token.value[offset : offset + 2]}` in a string",
+                        span=Span(source, start, start + 2),
+                        notes=('the escapes are \\n, \\t, \\" and \\\\',),
+                    )
+                )
+    return found

@@ -1,0 +1,184 @@
+"""Parsing of a file that has syntax mistakes: as many diagnostics as there are mistakes, and the rest of the tree.
+
+The tokens are cut into chunks at the top-level declarations; a mistake in one cannot spoil the next. In a
+chunk, the statement with the mistake is left out and the chunk is parsed again. A name whose declaration
+lost something is listed as broken, so that the checker does not complain about what is missing there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from lark import Token, Tree
+from lark.exceptions import UnexpectedToken
+
+from gmiflow.diagnostics import Diagnostic
+from gmiflow.source import Source
+from gmiflow.syntax.mistakes import Mistake, explain
+from gmiflow.syntax.parser import feed
+from gmiflow.syntax.words import DECLARATION_KEYWORDS
+
+MAX_MISTAKES_PER_DECLARATION = 20
+
+_OPENERS = frozenset(("LBRACE", "LPAR", "LSQB"))
+_CLOSERS = frozenset(("RBRACE", "RPAR", "RSQB"))
+
+
+@dataclass(kw_only=True, slots=True)
+class Recovered:
+    """Result of `recover`: trees of the `item` rule, broken names, one diagnostic per mistake."""
+
+    trees: list[Tree[Token]] = field(default_factory=list[Tree[Token]])
+    broken: frozenset[str] = frozenset()
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+
+def recover(source: Source, tokens: list[Token]) -> Recovered:
+    """Parse every declaration by itself."""
+    result = Recovered()
+    for chunk in _chunks(source.text, tokens):
+        before = len(result.diagnostics)
+        tree = _parse_chunk(source, chunk, result.diagnostics)
+        if tree is not None:
+            result.trees.append(tree)
+        if len(result.diagnostics) > before:
+            result.broken |= _declared_names(chunk)
+    return result
+
+
+def _chunks(text: str, tokens: list[Token]) -> list[list[Token]]:
+    """Cut before every top-level declaration, with its documentation comment.
+
+    A declaration keyword in column 1 starts a chunk even inside brackets: then the bracket was never closed.
+    """
+    chunks: list[list[Token]] = []
+    chunk: list[Token] = []
+    depth = 0
+    line_end = True
+    for token in tokens:
+        start = cast("int", token.start_pos)
+        first = start == 0 or text[start - 1] == "\n"
+        if chunk and token.type != "_NL" and _starts_chunk(token, first, line_end, depth):
+            docs = _trailing_docs(chunk)
+            following = chunk[len(chunk) - docs :]
+            chunk = chunk[: len(chunk) - docs]
+            if chunk:
+                chunks.append(chunk)
+            chunk = following
+            depth = 0
+        chunk.append(token)
+        depth += (token.type in _OPENERS) - (token.type in _CLOSERS)
+        depth = max(depth, 0)
+        line_end = token.type == "_NL"
+    return [*chunks, chunk] if chunk else chunks
+
+
+def _starts_chunk(token: Token, first: bool, line_end: bool, depth: int) -> bool:
+    keyword = token.value in DECLARATION_KEYWORDS
+    if depth == 0:
+        return line_end and (keyword or first) and token.type not in _CLOSERS and token.type != "LBRACE"
+    return first and keyword and token.value != "require"
+
+
+def _trailing_docs(chunk: list[Token]) -> int:
+    """Number of tokens at the end of a chunk that document the next one."""
+    count = 0
+    while count + 2 <= len(chunk) and chunk[-count - 1].type == "_NL" and chunk[-count - 2].type == "DOC":
+        count += 2
+    return count
+
+
+def _parse_chunk(source: Source, chunk: list[Token], diagnostics: list[Diagnostic]) -> Tree[Token] | None:
+    tokens = chunk if chunk[-1].type == "_NL" else [*chunk, _newline_after(chunk[-1])]
+    for _ in range(MAX_MISTAKES_PER_DECLARATION):
+        try:
+            return feed(tokens, "item")
+        except UnexpectedToken as error:
+            index = _index_of(tokens, error.token)
+            accepts = frozenset(cast("set[str]", error.interactive_parser.accepts()))
+            diagnostics.append(explain(Mistake(source=source, tokens=tokens, index=index, accepts=accepts)))
+            shorter = _without_mistake(source.text, tokens, index)
+            if shorter is None:
+                return None
+            tokens = shorter
+    return None
+
+
+def _newline_after(token: Token) -> Token:
+    return Token("_NL", "", cast("int", token.end_pos), end_pos=token.end_pos)
+
+
+def _index_of(tokens: list[Token], token: Token) -> int:
+    """Index of the offending token, ``len(tokens)`` for the end of the text."""
+    if token.type == "$END":
+        return len(tokens)
+    return next(i for i, candidate in enumerate(tokens) if candidate is token)
+
+
+def _without_mistake(text: str, tokens: list[Token], index: int) -> list[Token] | None:
+    """The tokens without the statement around ``index``, or None when the declaration cannot be saved."""
+    opener = _enclosing_brace(tokens, index)
+    if opener is None:
+        head = tokens[:index]
+        complete = bool(head) and head[-1].type in ("RBRACE", "_NL") and index < len(tokens)
+        return [*head, _newline_after(head[-1])] if complete and head[-1].type == "RBRACE" else None
+    start = _statement_start(tokens, opener, index)
+    end = _statement_end(text, tokens, start, index)
+    if end <= start or end >= len(tokens) or not any(t.type == "RBRACE" for t in tokens[end:]):
+        return None
+    if tokens[end].type in ("_NL", "COMMA"):
+        end += 1
+    return tokens[:start] + tokens[end:]
+
+
+def _enclosing_brace(tokens: list[Token], index: int) -> int | None:
+    """Index of the innermost `{` that is open at ``index``."""
+    stack: list[int] = []
+    for i, token in enumerate(tokens[:index]):
+        if token.type == "LBRACE":
+            stack.append(i)
+        elif token.type == "RBRACE" and stack:
+            stack.pop()
+    return stack[-1] if stack else None
+
+
+def _statement_start(tokens: list[Token], opener: int, index: int) -> int:
+    """Index of the first token of the statement, its documentation comment included."""
+    start, depth = opener + 1, 0
+    for i in range(opener + 1, min(index, len(tokens))):
+        kind = tokens[i].type
+        depth += (kind in _OPENERS) - (kind in _CLOSERS)
+        documents = kind == "_NL" and tokens[i - 1].type == "DOC"
+        if depth == 0 and kind in ("_NL", "COMMA") and not documents:
+            start = i + 1
+    return start
+
+
+def _statement_end(text: str, tokens: list[Token], start: int, index: int) -> int:
+    """Index of the token after the statement: a separator, the closing brace, or the first of a later line."""
+    braces = 0
+    for i in range(start, len(tokens)):
+        token = tokens[i]
+        if token.type == "RBRACE":
+            braces -= 1
+            if braces < 0:
+                return i
+        elif token.type == "LBRACE":
+            braces += 1
+        elif i >= index and i > start and braces <= 0:
+            gap = text[cast("int", tokens[i - 1].end_pos) : cast("int", token.start_pos)]
+            if token.type == "_NL" or "\n" in gap:
+                return i
+    return len(tokens)
+
+
+def _declared_names(chunk: list[Token]) -> frozenset[str]:
+    """Names that the declaration would have introduced."""
+    tokens = [token for token in chunk if token.type not in ("DOC", "_NL")]
+    if not tokens:
+        return frozenset()
+    if tokens[0].type == "_IMPORT":
+        names = [token.value for token in tokens if token.type == "NAME"]
+        return frozenset(names[-1:])
+    return frozenset(token.value for token in tokens[:3] if token.type == "NAME")
