@@ -1,0 +1,1 @@
+"""Reinforcement learning: the policy and PPO. The communicator is injected, never imported."""

@@ -154,9 +154,7 @@ class LossWorkspace:
         entropy = total_log_std + self._action * (0.5 + _HALF_LOG_TWO_PI)
         statistics[4] = entropy * (weight * slope.shape[0])
 
-    def _divergence(
-        self, rows: Rows, mean: Tensor, total_log_std: Tensor, weight: float, statistics: Tensor
-    ) -> None:
+    def _divergence(self, rows: Rows, mean: Tensor, total_log_std: Tensor, weight: float, statistics: Tensor) -> None:
         """Mean KL(old || new) = log(new/old) + (old^2 + (mean_old - mean)^2) / (2 new^2) - 1/2 over dimensions."""
         spread, scratch = self._scaled, self._scratch
         torch.sub(rows.mean, mean, out=spread).square_().addcmul_(rows.std, rows.std)

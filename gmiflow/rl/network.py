@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import torch
@@ -59,7 +60,7 @@ class NetworkLayout:
         sizes = (self.observation, *self.hidden, self.action)
         layers: list[Layer] = []
         start = 0
-        for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        for inputs, outputs in pairwise(sizes):
             rows = -(-(inputs + 1) // _ALIGNMENT) * _ALIGNMENT
             layers.append(Layer(inputs=inputs, outputs=outputs, rows=rows, start=start))
             start += layers[-1].size
@@ -167,12 +168,16 @@ class NetworkPass:
         self.output = torch.zeros((2, batch, layout.action), dtype=flat.dtype, device=flat.device)
         self._outputs = [x[..., : layer.inputs] for x, layer in zip(self._inputs, layers[1:], strict=True)]
         needs_scratch = activation == "elu" and not flat.is_cuda
-        self._scratch = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in self._outputs * needs_scratch]
+        self._scratch = [
+            torch.empty_like(x, memory_format=torch.contiguous_format) for x in self._outputs * needs_scratch
+        ]
         if not needs_scratch:
             self._scratch = self._outputs
         if flat_gradient is not None:
             self._gradients = layout.weights(flat_gradient)
-            self._deltas = [torch.empty((2, batch, layer.inputs), dtype=flat.dtype, device=flat.device) for layer in layers[1:]]
+            self._deltas = [
+                torch.empty((2, batch, layer.inputs), dtype=flat.dtype, device=flat.device) for layer in layers[1:]
+            ]
             self.output_gradient = torch.zeros_like(self.output)
             self._transposed_inputs = [x.transpose(1, 2) for x in self._inputs]
             self._transposed_weights = [

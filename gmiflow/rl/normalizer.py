@@ -57,7 +57,8 @@ class RunningNormalizer(nn.Module):
         """Take in the moments of a batch (Chan, Golub and LeVeque 1983), in place.
 
         Args:
-            mean, variance: f64 of the normaliser's shape; variance divides by ``count``.
+            mean: f64 of the normaliser's shape.
+            variance: likewise; the population variance.
             count: samples in the batch, over all replicas.
         """
         self.count.add_(count)

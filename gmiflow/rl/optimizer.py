@@ -67,7 +67,8 @@ class FlatAdam:
         if self._max_grad_norm > 0.0:
             torch.div(self.gradient_norm, self._max_grad_norm, out=self._shrink).clamp_(min=1.0)
         self._step.add_(1.0)
-        torch._fused_adam_(  # the kernel of torch.optim.Adam(fused=True), which takes the scale for free
+        # The kernel of torch.optim.Adam(fused=True); it divides by the scale for free.
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
             [self._flat],
             [gradient],
             [self._first],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -35,7 +36,9 @@ def _policy_of(context: StageContext) -> ActorCritic:
         TypeError: when it is not what `Actor.make_policy` makes.
     """
     if not isinstance(context.policy, ActorCritic):
-        raise TypeError(f"stage {context.stage}: the policy must be an ActorCritic, not {type(context.policy).__name__}")
+        raise TypeError(
+            f"stage {context.stage}: the policy must be an ActorCritic, not {type(context.policy).__name__}"
+        )
     return context.policy
 
 
@@ -185,7 +188,7 @@ class Learner(Trainer):
         """Allocate everything for rollouts of this slice."""
         settings = LearnerSettings(**context.params)
         policy = _policy_of(context)
-        layout, device = policy.layout, context.device
+        device = context.device
         self._settings, self._policy, self._communicator = settings, policy, context.communicator
         self._samples = context.horizon * context.num_env
         self._samples_total = context.horizon * context.num_env_total
@@ -237,13 +240,13 @@ class Learner(Trainer):
             bounds_loss=settings.bounds_loss,
         )
         bounds = self._minibatches.bounds
-        spans = list(zip(bounds, bounds[1:], self._minibatches.global_counts, strict=False))
-        sizes = {end - start for start, end, _ in spans}
+        spans = list(zip(pairwise(bounds), self._minibatches.global_counts, strict=True))
+        sizes = {end - start for (start, end), _ in spans}
         networks = {n: NetworkPass(layout, policy.activation, flat, n, self._gradient) for n in sizes}
         losses = {n: LossWorkspace(loss, layout.action, n, flat) for n in sizes}
         self._plan = [
             (Rows(rows, shuffled[start:end]), networks[end - start], losses[end - start], 1.0 / count)
-            for start, end, count in spans
+            for (start, end), count in spans
         ]
 
     @torch.no_grad()
@@ -325,7 +328,7 @@ class Learner(Trainer):
     def _metrics(self, variance: Tensor) -> dict[str, Tensor]:
         """Means over the minibatches of this update."""
         means = self._sums / (self._settings.epochs * self._settings.minibatches)
-        metrics = dict(zip((*STATISTICS, "gradient_norm"), means.unbind(), strict=True))
+        metrics: dict[str, Tensor] = dict(zip((*STATISTICS, "gradient_norm"), means.unbind(), strict=True))
         metrics["learning_rate"] = self._optimizer.learning_rate.clone()
         metrics["action_std"] = self._log_std.exp().mean()
         # The advantage is what the old value missed of the return.

@@ -52,7 +52,8 @@ class AdvantageEstimator:
 
         Args:
             reward: f32 [horizon, num_env], unscaled.
-            terminated, truncated: bool [horizon, num_env].
+            terminated: bool [horizon, num_env].
+            truncated: bool [horizon, num_env].
             value: f32 [horizon, num_env], the critic's estimate before each step.
             bootstrap: f32 [num_env], the estimate after the last step.
         """
