@@ -184,6 +184,9 @@ class Simulator(ABC):
 class Agent(ABC):
     """Turns observations into actions with a policy module."""
 
+    capturable: ClassVar[bool] = False
+    """True when `act` and `finish` only enqueue work on the current CUDA stream."""
+
     @staticmethod
     @abstractmethod
     def make_policy(context: StageContext) -> nn.Module:
@@ -218,6 +221,9 @@ class Agent(ABC):
 
 class Trainer(ABC):
     """Improves the policy from rollouts."""
+
+    capturable: ClassVar[bool] = False
+    """True when `update` is a fixed sequence of work on the current CUDA stream and the communicator."""
 
     @abstractmethod
     def setup(self, context: StageContext) -> None:

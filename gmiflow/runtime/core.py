@@ -21,13 +21,18 @@ from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
+from gmiflow.runtime.execution.graph import GraphExecution
+from gmiflow.runtime.execution.overlap import OverlapExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, NOT_SUPPORTED, error
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 from gmiflow.runtime.messages import Done, Message, Progress, Ready, Saved
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
 from gmiflow.runtime.stages import build_stages
 
 logger = logging.getLogger(__name__)
+
+DIAGNOSTICS_EVERY_S = 5.0
+"""How often a simulator on a GPU is asked for its counters."""
 
 
 class Reporter(Protocol):
@@ -56,8 +61,9 @@ class GMIRuntime:
         self.iteration = 0
         self.clock = clock or StageClock([stage.name for stage in context.training.stages])
         self._reporter = reporter
-        self._metrics: Mapping[str, Tensor] = {}
-        self._times: dict[str, float] = {}
+        self._reported = 0
+        self._reported_s = self._diagnosed_s = time.perf_counter()
+        self._counters: dict[str, float] = {}
         self._since_checkpoint = torch.zeros(2, dtype=torch.float64)
         self._stopped = False
         self._saved_iteration = -1
@@ -70,13 +76,9 @@ class GMIRuntime:
         """
         start = time.perf_counter()
         context, training = self.context, self.context.training
-        if training.execution != "eager":
-            raise error(NOT_SUPPORTED, f"the execution {training.execution} is not available on {context.device.type}")
         self.stages = build_stages(context, self.clock)
-        routes = Routes(training)
-        rollout = Rollout(routes, horizon=training.horizon, num_env=context.gmi.num_env, device=context.device)
         self._episodes = EpisodeStatistics(context.gmi.num_env, context.device)
-        self._execution = EagerExecution(training, self.stages, self._episodes, rollout, self.clock)
+        self._execution = self._lowered()
         resumed = self._load() if context.resume is not None else False
         self._agreed_checksum()
         self._execution.start(resumed=resumed)
@@ -84,29 +86,43 @@ class GMIRuntime:
         self.clock.take()
         self._reporter.send(Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s))
 
+    def _lowered(self) -> EagerExecution:
+        """The execution lowering that the plan names."""
+        context, training, stages, episodes = self.context, self.context.training, self.stages, self._episodes
+
+        def rollout() -> Rollout:
+            return Rollout(
+                Routes(training), horizon=training.horizon, num_env=context.gmi.num_env, device=context.device
+            )
+
+        if training.execution == "graph":
+            return GraphExecution(training, stages, episodes, rollout(), self.clock, context.collective())
+        if training.execution == "overlap":
+            both = (rollout(), rollout())
+            return OverlapExecution(training, stages, episodes, both, self.clock, context.collective())
+        return EagerExecution(training, stages, episodes, rollout(), self.clock)
+
     def iterations(self) -> Iterator[int]:
         """The numbers of the iterations to make, from 1; closes each one when the next is asked for.
 
         All GMIs of a training leave the loop at the same iteration.
         """
-        self._reset_times()
+        self._reported_s = time.perf_counter()
         while self.iteration < self.context.training.iterations and not self._stopped:
             yield self.iteration + 1
             self._finish_iteration()
 
     def collect(self) -> None:
         """One rollout; see the execution lowering."""
-        with self._timed("collect"):
-            self._execution.collect()
+        self._execution.collect()
 
     def learn(self) -> Mapping[str, Tensor]:
         """One update; returns the trainer's metrics as 0-d tensors."""
-        with self._timed("learn"):
-            self._metrics = self._execution.learn()
-        return self._metrics
+        return self._execution.learn()
 
     def finish(self) -> None:
-        """Save the last checkpoint, compare the weights, say goodbye."""
+        """Report what is on its way, save the last checkpoint, compare the weights, say goodbye."""
+        self._report(flush=True)
         self._checkpoint()
         self._reporter.send(
             Done(
@@ -134,30 +150,42 @@ class GMIRuntime:
         self.context.control.all_reduce(stop, "max")
         self._stopped = bool(stop.item())
 
-    def _report(self) -> None:
-        episodes, return_sum, length_sum = self._episodes.totals.tolist()
-        self._episodes.reset()
-        self._since_checkpoint += torch.tensor([episodes, return_sum], dtype=torch.float64)
-        names = list(self._metrics)
-        values = torch.stack([self._metrics[name].detach().double() for name in names]).tolist() if names else []
+    def _report(self, *, flush: bool = False) -> None:
+        """Send the iterations whose numbers have reached the host; on a GPU that is the one before."""
         context = self.context
-        self._reporter.send(
-            Progress(
-                gmi=context.id,
-                iteration=self.iteration,
-                env_steps=context.gmi.num_env * context.training.horizon,
-                collect_s=self._times["collect"],
-                learn_s=self._times["learn"],
-                communicate_s=self._times["communicate"],
-                episodes=round(episodes),
-                return_sum=return_sum,
-                length_sum=length_sum,
-                stage_s=self.clock.take(),
-                metrics=dict(zip(names, values, strict=True)),
-                diagnostics=_numbers(self.stages.simulator.diagnostics()),
+        for statistics in self._execution.queue.ready(flush=flush):
+            self._reported += 1
+            self._since_checkpoint += torch.tensor(
+                [statistics.episodes, statistics.return_sum], dtype=torch.float64
             )
-        )
-        self._reset_times()
+            communicate_s = min(self._communicated_s(), statistics.learn_s)
+            now = time.perf_counter()
+            iteration_s, self._reported_s = now - self._reported_s, now
+            self._reporter.send(
+                Progress(
+                    gmi=context.id,
+                    iteration=self._reported,
+                    env_steps=context.gmi.num_env * context.training.horizon,
+                    iteration_s=iteration_s,
+                    collect_s=statistics.collect_s,
+                    learn_s=statistics.learn_s - communicate_s,
+                    communicate_s=communicate_s,
+                    episodes=statistics.episodes,
+                    return_sum=statistics.return_sum,
+                    length_sum=statistics.length_sum,
+                    stage_s=self.clock.take(),
+                    metrics=statistics.metrics,
+                    diagnostics=self._diagnostics(flush),
+                )
+            )
+
+    def _diagnostics(self, now: bool) -> dict[str, float]:
+        """The simulator's counters; on a GPU reading them waits for it, so only now and then."""
+        due = time.perf_counter() - self._diagnosed_s > DIAGNOSTICS_EVERY_S
+        if self.context.device.type == "cpu" or due or now:
+            self._diagnosed_s = time.perf_counter()
+            self._counters = _numbers(self.stages.simulator.diagnostics())
+        return self._counters
 
     def _checkpoint(self) -> None:
         """Write a checkpoint together with the peers, unless this iteration's is there."""
@@ -219,7 +247,7 @@ class GMIRuntime:
             stages.trainer.load_state_dict(reader.shared(TRAINER))
         parts = reader.environments(context.gmi.env_offset, context.gmi.num_env)
         stages.agent.load_state_dict(parts.get("agent", {}))
-        self.iteration = self._saved_iteration = reader.meta.iteration
+        self.iteration = self._saved_iteration = self._reported = reader.meta.iteration
         simulator = parts.get("simulator")
         if not simulator:
             return False
@@ -229,6 +257,7 @@ class GMIRuntime:
 
     def _agreed_checksum(self) -> str:
         """Checksum of the weights, compared over the GMIs of the training; E0706 when they differ."""
+        self._execution.settle()
         own = weights_checksum(self.stages.policy.state_dict())
         bounds = torch.tensor([own, -own])
         self.context.control.all_reduce(bounds, "max")
@@ -243,31 +272,13 @@ class GMIRuntime:
         control.all_reduce(table.view(-1), "sum")
         return tuple((int(offset), int(count)) for offset, count in table.tolist())
 
-    def _timed(self, part: str) -> _Timed:
-        return _Timed(self._times, part, self.context)
-
-    def _reset_times(self) -> None:
-        self._times = {"collect": 0.0, "learn": 0.0, "communicate": 0.0}
-
-
-class _Timed:
-    """Adds host time to a part of the iteration, and the collectives' share of it to "communicate"."""
-
-    def __init__(self, times: dict[str, float], part: str, context: GMIContext) -> None:
-        self._times = times
-        self._part = part
-        self._collectives = list(context.collectives.values())
-
-    def __enter__(self) -> None:
-        for collective in self._collectives:
+    def _communicated_s(self) -> float:
+        """Host time in the collectives since the last call."""
+        seconds = 0.0
+        for collective in self.context.collectives.values():
+            seconds += collective.seconds
             collective.seconds = 0.0
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        elapsed = time.perf_counter() - self._start
-        communicate = sum(collective.seconds for collective in self._collectives)
-        self._times["communicate"] += communicate
-        self._times[self._part] += elapsed - communicate
+        return seconds
 
 
 class GMI:

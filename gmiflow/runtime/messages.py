@@ -44,7 +44,9 @@ class Progress:
     Attributes:
         iteration: 1 for the first.
         env_steps: environment steps of this slice.
-        collect_s, learn_s, communicate_s: host seconds; they do not overlap.
+        iteration_s: wall-clock seconds since the report before.
+        collect_s, learn_s, communicate_s: seconds of the parts, on a GPU its own time. Rollout and
+            update may overlap; communicating is not part of learning.
         episodes, return_sum, length_sum: over the episodes of this slice that ended.
         stage_s: host seconds by stage; waiting in collectives counts for the stage that waits.
         metrics: of the trainer; equal on all GMIs.
@@ -54,6 +56,7 @@ class Progress:
     gmi: int
     iteration: int
     env_steps: int
+    iteration_s: float
     collect_s: float
     learn_s: float
     communicate_s: float

@@ -23,7 +23,7 @@ class Stages:
     """The stages of one GMI.
 
     Attributes:
-        policy: the module that agent and trainer share.
+        policy: the module that is trained; the agent's own too, unless the execution overlaps.
         trainer: None in serving.
     """
 
@@ -95,7 +95,10 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     clock.enter(clock.index(agent_plan.name))
     agent = _construct(agent_plan.entry, Agent)
     policy = agent.make_policy(_stage_context(context, agent_plan, communicator, noise, None))
-    agent.setup(_stage_context(context, agent_plan, communicator, noise, policy))
+    acting = policy
+    if context.training.execution == "overlap":  # the agent acts with older weights while the trainer writes new ones
+        acting = agent.make_policy(_stage_context(context, agent_plan, communicator, noise, None))
+    agent.setup(_stage_context(context, agent_plan, communicator, noise, acting))
 
     clock.enter(clock.index(simulator_plan.name))
     if simulator_plan.python is not None:

@@ -14,8 +14,7 @@ class EpisodeStatistics:
     loop over time is needed.
 
     Attributes:
-        totals: f64 [3] = episodes ended, sum of their returns, sum of their lengths in steps; since
-            the last `reset`.
+        totals: f64 [3] = episodes ended, sum of their returns, sum of their lengths in steps; running sums.
     """
 
     def __init__(self, num_env: int, device: torch.device) -> None:
@@ -37,10 +36,6 @@ class EpisodeStatistics:
         self.totals[2] += torch.where(any_end, self._carried_length + ended_length, 0).sum()
         self._carried_return.copy_(torch.where(any_end, 0.0, self._carried_return) + total - ended)
         self._carried_length.copy_(torch.where(any_end, 0, self._carried_length) + (reward.shape[0] - ended_length))
-
-    def reset(self) -> None:
-        """Start a new sum; the running episodes go on."""
-        self.totals.zero_()
 
     def state_dict(self) -> dict[str, Tensor]:
         """What the running episodes have gathered, [num_env] each."""

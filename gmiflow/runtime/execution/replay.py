@@ -8,6 +8,7 @@ reads the same either way and everything but the capture itself runs in tests wi
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -21,12 +22,40 @@ WARM_UP = 2
 """Plain calls before the capture: kernels are compiled and the allocator has settled. They count as iterations."""
 
 
+class Span:
+    """When one call of a part began and ended: on its CUDA stream, or on the host's clock."""
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        """Begin now (on a stream: when the work enqueued so far is done)."""
+        self._stream = stream
+        if stream is None:
+            self._start_s = time.perf_counter()
+            return
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._start.record(stream)
+
+    def close(self) -> None:
+        """End now."""
+        if self._stream is None:
+            self._elapsed_s = time.perf_counter() - self._start_s
+        else:
+            self._end.record(self._stream)
+
+    def seconds(self) -> float:
+        """Length; waits for the end of the part on its stream."""
+        if self._stream is None:
+            return self._elapsed_s
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1000.0
+
+
 class Part(Generic[T]):
     """A function of static buffers that becomes a CUDA graph after `WARM_UP` calls.
 
     Attributes:
         captured: whether calls now replay a graph.
         reason: why the function will never be captured, or "".
+        span: time of the latest call.
     """
 
     def __init__(
@@ -35,7 +64,7 @@ class Part(Generic[T]):
         function: Callable[[], T],
         *,
         stream: torch.cuda.Stream | None,
-        pool: tuple[int, int] | None,
+        pool: tuple[int, int] | None = None,
         reason: str = "",
     ) -> None:
         """Prepare; nothing runs yet.
@@ -50,6 +79,7 @@ class Part(Generic[T]):
         self.name = name
         self.reason = reason or ("" if stream is not None else "no CUDA device")
         self.captured = False
+        self.span: Span | None = None
         self._function = function
         self._stream = stream
         self._pool = pool
@@ -58,17 +88,25 @@ class Part(Generic[T]):
         self._result: T | None = None
 
     def __call__(self) -> T:
-        """Run on the current stream, which must be the part's own; capture first when the warm-up is over."""
-        if self._graph is not None:
-            self._graph.replay()
-            return self._result  # type: ignore[return-value]
-        if self.reason or self._calls < WARM_UP:
+        """Run on the part's stream; capture first when the warm-up is over. Returns the function's result."""
+        with torch.cuda.stream(self._stream):
+            if self._graph is None and not self.reason and self._calls >= WARM_UP:
+                self._capture()
             self._calls += 1
-            return self._function()
-        self._capture()
-        assert self._graph is not None
-        self._graph.replay()
-        return self._result  # type: ignore[return-value]
+            span = Span(self._stream)
+            if self._graph is None:
+                result = self._function()
+            else:
+                self._graph.replay()
+                result = self._result
+            span.close()
+        self.span = span
+        return result  # type: ignore[return-value]
+
+    @property
+    def lowering(self) -> str:
+        """ "graph", or "eager" with the reason, as reported to the user."""
+        return f"eager: {self.reason}" if self.reason else "graph"
 
     def _capture(self) -> None:
         """Record the function's work without running it."""

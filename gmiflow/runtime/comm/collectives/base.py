@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +28,10 @@ class Collective(ABC):
         members: GMI ids in rank order.
         rank: index of this member.
         seconds: host time spent in the group's calls so far; whoever reads it may set it to zero.
+        capturable: whether `all_reduce` only enqueues work on the current CUDA stream.
     """
+
+    capturable: ClassVar[bool] = False
 
     def __init__(self, name: str, members: tuple[int, ...], rank: int) -> None:
         self.name = name
