@@ -209,7 +209,11 @@ class Agent(ABC):
         """After the last step of a rollout: "obs" in; "bootstrap" f32 [num_env] out."""
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy weights of `Trainer.weights` into the policy, in place (graphs keep pointers)."""
+        """Copy weights of `Trainer.weights` into the policy, in place (graphs keep pointers).
+
+        Only called when agent and trainer hold a policy each: execution `overlap` and the split mappings.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.load_weights is needed when agent and trainer do not share")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Agent state besides the policy, for example its step counter."""

@@ -113,6 +113,11 @@ class Actor(Agent):
     def finish(self, inputs: Ports) -> Ports:
         return {"bootstrap": self.policy.value(inputs["obs"])}
 
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        for name, value in self.policy.state_dict().items():
+            value.copy_(weights[name])
+
     def state_dict(self) -> dict[str, Tensor]:
         return {"tick": self.tick}
 
