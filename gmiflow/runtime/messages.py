@@ -15,7 +15,6 @@ class Hello:
     """First message: which GMI this connection belongs to, and the proof of its slice."""
 
     gmi: int
-    pid: int
     slice: dict[str, Any] = field(default_factory=dict[str, Any])
 
 

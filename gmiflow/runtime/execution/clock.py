@@ -50,6 +50,10 @@ class StageClock:
         """Index of the stage called ``stage``."""
         return self.names.index(stage)
 
+    def since_entered(self) -> float:
+        """Seconds since the current stage was entered; may be called from another thread."""
+        return time.perf_counter() - self._since
+
     def take(self) -> dict[str, float]:
         """Seconds by name since the last call, and start again from zero."""
         self.enter(self.current)
