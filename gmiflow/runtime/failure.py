@@ -20,6 +20,8 @@ ENTRY_UNUSABLE: Final = "E0709"
 NOT_SUPPORTED: Final = "E0710"
 LAUNCH_FAILED: Final = "E0711"
 SLICE_UNPROVEN: Final = "E0712"
+GPU_FAULT: Final = "E0713"
+GPU_MEMORY: Final = "E0714"
 CODES: Final = {
     STAGE_RAISED: "a stage raised an exception",
     GMI_DIED: "a GMI process ended unexpectedly",
@@ -33,6 +35,8 @@ CODES: Final = {
     NOT_SUPPORTED: "the plan asks for something that this runtime does not have",
     LAUNCH_FAILED: "the GMIs could not be started",
     SLICE_UNPROVEN: "a GMI did not get the slice that the plan gives it",
+    GPU_FAULT: "a GPU or its MPS daemon failed under its GMIs",
+    GPU_MEMORY: "a GMI ran out of GPU memory",
 }
 """What each code means, in a few words."""
 

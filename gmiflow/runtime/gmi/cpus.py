@@ -106,6 +106,7 @@ def gpu_node(pci_bus_id: str, sysfs: Path = _SYSFS) -> int | None:
 
     Args:
         pci_bus_id: as NVML writes it, for example "00000000:1B:00.0"; /sys uses a four-digit domain.
+        sysfs: where /sys is.
     """
     domain, _, rest = pci_bus_id.lower().partition(":")
     text = _text(sysfs / f"bus/pci/devices/{domain[-4:]}:{rest}/numa_node")

@@ -79,7 +79,7 @@ class MPSControl:
             MPSControlError: it did not start.
         """
         arguments = [self.binary, "-d", *(["-S"] if static_partitions else [])]
-        # The daemon keeps what it inherits. Its output goes to a file, not to a pipe: nobody would ever see the pipe end.
+        # The daemon keeps the output it inherits, so a pipe would never end: it gets a file.
         transcript = self.log_directory / "start.log"
         with transcript.open("wb") as output:
             try:

@@ -277,8 +277,9 @@ def _daemon_processes(pipe_directory: Path) -> list[ProcessIdentity]:
 def _end(directory: Path, pipe_directory: Path, record: DaemonRecord) -> None:
     """Make sure that nothing of a daemon runs any more, then remove its directory."""
     remaining = [process for process in _daemon_processes(pipe_directory) if process.alive]
-    if record.control is not None and record.control.alive and record.control not in remaining:
-        remaining.append(record.control)
+    control = record.control
+    if control is not None and control.alive and _PROCESS_MARK in control.command_line() and control not in remaining:
+        remaining.append(control)
     for number in (signal.SIGTERM, signal.SIGKILL):
         # After a clean quit the processes are already on their way out.
         if wait_until(lambda: not any(process.alive for process in remaining), FORCE_TIMEOUT_S / 5):

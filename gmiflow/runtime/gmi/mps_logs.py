@@ -99,7 +99,7 @@ def parse_server_log(lines: Iterable[str]) -> tuple[ServerEvent, ...]:
     for line in lines:
         match = _PREFIX.match(line.rstrip())
         server, text = (int(match["pid"]), match["text"]) if match else (0, line.strip())
-        heading = next((kind for title, kind in _LISTS.items() if title in text), None)
+        heading: EventKind | None = next((_LISTS[title] for title in _LISTS if title in text), None)
         if heading:
             listing = heading
         elif listing and (item := _LISTED.fullmatch(text)):
