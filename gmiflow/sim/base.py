@@ -50,6 +50,7 @@ class Engine(ABC):
 
     Attributes:
         capturable: whether `step` and `write_where` only enqueue work on the current CUDA stream.
+        masked: whether tasks are to restart environments by `write_where` instead of `write`.
         model: the compiled MuJoCo model, for names, limits and addresses.
         qpos: f32 [num_env, nq], generalised positions, current after `step`.
         qvel: f32 [num_env, nv], generalised velocities, current after `step`.
@@ -58,6 +59,7 @@ class Engine(ABC):
     """
 
     capturable: bool = False
+    masked: bool = False
     model: mujoco.MjModel
     qpos: Tensor
     qvel: Tensor

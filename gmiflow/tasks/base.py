@@ -7,9 +7,9 @@ resumes exactly, and diagnostics.
 
 Two ways of restarting finished environments give the same numbers:
 
-* by index, for engines that are not capturable (the CPU): work is proportional to the number of
-  finished environments, which is usually none;
-* by mask, for capturable engines (the GPU): a fresh state is made for every environment and
+* by index, for engines on the CPU: work is proportional to the number of finished environments,
+  which is usually none;
+* by mask, for engines whose steps can be captured in a CUDA graph: a fresh state is made for every environment and
   `torch.where` selects, so that no shape depends on data and nothing waits for the device.
 """
 
@@ -90,7 +90,7 @@ class Task(Simulator):
         )
         self.capturable = self.engine.capturable
         self._obs = torch.zeros(num_env, info.observation_size, device=device)
-        self._fresh_obs = torch.zeros_like(self._obs) if self.capturable else self._obs
+        self._fresh_obs = torch.zeros_like(self._obs) if self.engine.masked else self._obs
         self._action = torch.zeros(num_env, info.action_size, device=device)
         self._reward = torch.zeros(num_env, device=device)
         self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
@@ -187,7 +187,7 @@ class Task(Simulator):
         self.observe_into(self._now, self._obs)
         self.judge(self._now, self._obs, self._reward, self._terminated)
         done = self._end_episodes()
-        if self.capturable:
+        if self.engine.masked:
             self._restart_where(done)
         else:
             self._restart(done.nonzero().squeeze(1))
