@@ -1,0 +1,1 @@
+"""Passes: pure functions from one intermediate representation to the next."""

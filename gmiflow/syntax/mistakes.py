@@ -181,7 +181,9 @@ def _bracket(mistake: Mistake) -> Diagnostic | None:
         closer = _CLOSES[opener.type]
         if mistake.kind == "_NL" and opener.type == "LBRACE" and mistake.index < len(mistake.tokens) - 1:
             return None
-        return _say(mistake, "E0103", f"this `{opener.value}` is never closed by `{closer}`", span=mistake.span_of(opener))
+        return _say(
+            mistake, "E0103", f"this `{opener.value}` is never closed by `{closer}`", span=mistake.span_of(opener)
+        )
     if mistake.kind in _CLOSERS:
         if opener is None:
             return _say(mistake, "E0101", f"this `{mistake.value}` closes nothing", replacement="", title="remove it")
@@ -272,7 +274,11 @@ def _comparison_chain(mistake: Mistake) -> Diagnostic | None:
 def _separator(mistake: Mistake) -> Diagnostic | None:
     """Two elements or two statements with nothing between them."""
     before = mistake.before
-    if before is None or "COMMA" not in mistake.accepts or mistake.kind not in _VALUE | {"IN", "OUT", "_REQUIRE", "DOC"}:
+    if (
+        before is None
+        or "COMMA" not in mistake.accepts
+        or mistake.kind not in _VALUE | {"IN", "OUT", "_REQUIRE", "DOC"}
+    ):
         return None
     end = cast("int", before.end_pos)
     place = Span(mistake.source, end, end)
@@ -280,7 +286,9 @@ def _separator(mistake: Mistake) -> Diagnostic | None:
         notes = ("statements are separated by a line end, or by `,` on one line",)
         return _say(mistake, "E0101", f"{_what(mistake)} must start a line of its own", notes=notes)
     fix = Fix(title="insert `,`", edits=(Edit(span=place, text=","),))
-    return Diagnostic(code="E0101", message=f"a `,` is missing before {_what(mistake)}", span=mistake.span, fixes=(fix,))
+    return Diagnostic(
+        code="E0101", message=f"a `,` is missing before {_what(mistake)}", span=mistake.span, fixes=(fix,)
+    )
 
 
 def _declaration(mistake: Mistake) -> Diagnostic | None:

@@ -1,0 +1,189 @@
+"""The checker: from a `.gmi` file to a `Workflow`, with names resolved, types unified and parameters evaluated.
+
+In: a path (or the text of an editor's buffer), the choice of workflow and target, `--set` values, this machine's
+hardware. Out: a `CheckResult`. Everything in the file is checked, not only the workflow that is chosen.
+Not in here: where anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from gmiflow.diagnostics import Diagnostic, in_order
+from gmiflow.ir.workflow import Workflow
+from gmiflow.passes.components import build
+from gmiflow.passes.fit import check_fit
+from gmiflow.passes.imports import Loader, Unit
+from gmiflow.passes.overrides import Overrides, read_overrides
+from gmiflow.passes.params import LocalScope, UnitScope
+from gmiflow.passes.report import Report
+from gmiflow.passes.stages import StageMaker, StageOf, check_require
+from gmiflow.passes.targets import TargetReader
+from gmiflow.passes.types import record_type
+from gmiflow.passes.workflows import CheckedWorkflow, WorkflowChecker
+from gmiflow.source import Source, Span
+from gmiflow.syntax import ast
+from gmiflow.syntax.parser import parse_value
+
+if TYPE_CHECKING:
+    from gmiflow.hardware import Hardware
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckResult:
+    """What the checker found.
+
+    Attributes:
+        workflow: None after an error, or when the file has no workflow.
+        diagnostics: sorted by place.
+        sources: the file and everything that it imports.
+        module: syntax tree of the file, None when it could not be read.
+    """
+
+    workflow: Workflow | None
+    diagnostics: tuple[Diagnostic, ...]
+    sources: tuple[Source, ...]
+    module: ast.Module | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether any diagnostic is an error."""
+        return any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
+
+
+def check(
+    path: str,
+    *,
+    text: str | None = None,
+    workflow: str | None = None,
+    target: str | None = None,
+    overrides: Sequence[tuple[str, str]] = (),
+    hardware: Hardware | None = None,
+    require_workflow: bool = False,
+) -> CheckResult:
+    """Check a file.
+
+    Args:
+        path: as the user names it.
+        text: content to use in place of the file's.
+        workflow: which workflow; by default the only one, else the one called `train`.
+        target: which target, as a name or with arguments ("h200(gpus = 2)"); by default the only one of the file,
+            else this machine.
+        overrides: `--set` pairs (path, expression), later ones win.
+        hardware: this machine, for the detected target; None means a machine with a CPU alone.
+        require_workflow: report a file without any workflow as an error.
+
+    Returns:
+        A result; problems of the user's input are diagnostics and never exceptions.
+    """
+    report = Report()
+    loader = Loader(report)
+    unit = loader.load(Path(path), path, text=text)
+    if unit is None:
+        return CheckResult(
+            workflow=None, diagnostics=in_order(report.diagnostics), sources=tuple(loader.sources), module=None
+        )
+    checker = _Checker(unit, loader, report, hardware)
+    found = checker.run(workflow, target, overrides, require_workflow)
+    failed = any(diagnostic.severity == "error" for diagnostic in report.diagnostics)
+    return CheckResult(
+        workflow=None if failed else found,
+        diagnostics=in_order(report.diagnostics),
+        sources=tuple(loader.sources),
+        module=unit.module,
+    )
+
+
+class _Checker:
+    """One check of one file."""
+
+    def __init__(self, unit: Unit, loader: Loader, report: Report, hardware: Hardware | None) -> None:
+        self._unit = unit
+        self._report = report
+        self._scope = UnitScope(unit, report, {})
+        self._maker = StageMaker(report)
+        self._targets = TargetReader(report, loader, hardware)
+
+    def run(
+        self, workflow: str | None, target: str | None, pairs: Sequence[tuple[str, str]], require_workflow: bool
+    ) -> Workflow | None:
+        """Check everything and build the chosen workflow."""
+        overrides = read_overrides(pairs, self._scope, self._report)
+        self._scope.given.update(overrides.params)
+        stages = self._check_declarations(overrides)
+        chosen = self._choose(workflow, require_workflow)
+        checked = self._check_workflows(stages, chosen, overrides)
+        wanted = self._wanted(target)
+        if isinstance(wanted, Diagnostic):
+            self._report.diagnostics.append(wanted)
+            return None
+        resolved = None
+        if chosen is not None or target is not None or overrides.target:
+            resolved = self._targets.choose(self._scope, wanted, overrides.target)
+        if checked is None or not checked.whole or resolved is None:
+            return None
+        built = build(checked, resolved, self._scope)
+        check_fit(built, checked, self._report)
+        return built
+
+    def _check_declarations(self, overrides: Overrides) -> dict[str, StageOf]:
+        scope, unit = self._scope, self._unit
+        for param in cast("list[ast.Param]", unit.declared(ast.Param)):
+            scope.param(param)
+        for record in cast("list[ast.Record]", unit.declared(ast.Record)):
+            record_type(record, LocalScope(scope), self._report, time=False)
+        for kind in cast("list[ast.StageType]", unit.declared(ast.StageType)):
+            self._maker.check_type(scope, kind)
+            self._maker.check_alone(scope, kind)
+        stages = {
+            stage.name.text: self._maker.stage(scope, stage, overrides.stages.get(stage.name.text, {}))
+            for stage in cast("list[ast.StageInstance]", unit.declared(ast.StageInstance))
+        }
+        for item in unit.module.items:
+            if isinstance(item, ast.Require):
+                check_require(item, scope, self._report)
+        for target in cast("list[ast.Target]", unit.declared(ast.Target)):
+            self._targets.check(scope, target)
+        return stages
+
+    def _check_workflows(
+        self, stages: dict[str, StageOf], chosen: ast.Workflow | None, overrides: Overrides
+    ) -> CheckedWorkflow | None:
+        checker = WorkflowChecker(self._scope, stages, self._report)
+        found: CheckedWorkflow | None = None
+        for declared in cast("list[ast.Workflow]", self._unit.declared(ast.Workflow)):
+            replaced = overrides.workflow(declared.name.text, in_use=declared is chosen)
+            checked = checker.check(declared, replaced)
+            if declared is chosen:
+                found = checked
+        return found
+
+    def _choose(self, name: str | None, require_workflow: bool) -> ast.Workflow | None:
+        """The workflow asked for, else the only one, else the one called `train`."""
+        own = {w.name.text: w for w in cast("list[ast.Workflow]", self._unit.declared(ast.Workflow))}
+        if name is not None:
+            if name not in own:
+                source = Source("--workflow", name)
+                message = f"there is no workflow `{name}`"
+                span = Span(source, 0, len(name))
+                self._report.unknown("E0208", message, span, name, own, what="the workflows are")
+            return own.get(name)
+        if not own:
+            if require_workflow and not self._unit.module.broken:
+                self._report.add("E0208", f"`{self._unit.source.name}` has no workflow", Span(self._unit.source, 0, 0))
+            return None
+        if len(own) == 1:
+            return next(iter(own.values()))
+        if "train" not in own:
+            names = ", ".join(f"`{candidate}`" for candidate in own)
+            second = list(own.values())[1]
+            message = f"the file has several workflows: {names}"
+            self._report.add("E0208", message, second.name.span, notes=["choose one with `--workflow NAME`"])
+        return own.get("train")
+
+    @staticmethod
+    def _wanted(target: str | None) -> ast.Expression | Diagnostic | None:
+        return None if target is None else parse_value(Source("--target", target))

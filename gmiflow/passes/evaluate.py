@@ -1,0 +1,392 @@
+"""Evaluation of expressions: one phase, on constants, with types.
+
+A problem is reported where it is and gives None; an operation on None is None and says nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gmiflow.ir.workflow import Value
+from gmiflow.passes.report import Report
+from gmiflow.passes.values import (
+    AUTO,
+    BOOL,
+    DEVICES,
+    FLOAT,
+    INT,
+    MAX_INTEGER,
+    PYTHON,
+    STRING,
+    Typed,
+    ValueType,
+    convert,
+    show,
+)
+from gmiflow.source import Span
+from gmiflow.syntax import ast
+from gmiflow.syntax.words import DIMENSIONS, FUNCTIONS, UNITS
+
+
+class Scope(Protocol):
+    """What names mean at one place."""
+
+    def value(self, path: ast.Path) -> Typed | None:
+        """The value of a name, or None after reporting why it has none."""
+        ...
+
+
+def evaluate(
+    expression: ast.Expression, scope: Scope, report: Report, expected: ValueType | None = None
+) -> Typed | None:
+    """Evaluate; with ``expected``, convert to that type or report E0301 or E0305."""
+    typed = _evaluate(expression, scope, report, expected)
+    if typed is None or expected is None:
+        return typed
+    converted = convert(typed, expected)
+    if converted is None:
+        _report_type(expression, typed, expected, report)
+    return converted
+
+
+def is_true(expression: ast.Expression, scope: Scope, report: Report) -> bool | None:
+    """Evaluate a condition; None when it has no value (reported) or depends on an `auto` value."""
+    typed = _evaluate(expression, scope, report, BOOL)
+    if typed is None or typed.is_auto:
+        return None
+    if typed.type.kind != "bool":
+        report.add("E0301", f"a condition is true or false, not {_a(typed.type)}", expression.span)
+        return None
+    return bool(typed.value)
+
+
+def _evaluate(node: ast.Expression, scope: Scope, report: Report, expected: ValueType | None) -> Typed | None:
+    match node:
+        case ast.Constant():
+            return _constant(node, report, expected)
+        case ast.Path():
+            if expected is not None and expected.kind == "enum" and node.text in expected.members:
+                return Typed(value=node.text, type=ValueType(kind="enum", members=expected.members))
+            return scope.value(node)
+        case ast.Group():
+            return _evaluate(node.inner, scope, report, expected)
+        case ast.ListOf():
+            return _list(node, scope, report, expected)
+        case ast.PythonEntry():
+            return Typed(value=node.text, type=PYTHON)
+        case ast.Call():
+            return _call(node, scope, report)
+        case ast.Unary():
+            return _unary(node, scope, report)
+        case ast.Binary():
+            return _binary(node, scope, report)
+
+
+def _constant(node: ast.Constant, report: Report, expected: ValueType | None) -> Typed | None:
+    match node.kind:
+        case "quantity":
+            return _quantity(node, report, expected)
+        case "auto":
+            if expected is not None and expected.kind == "enum" and "auto" in expected.members:
+                return Typed(value="auto", type=ValueType(kind="enum", members=expected.members))
+            return Typed(value="auto", type=AUTO)
+        case "int":
+            return _number(node.value, INT, node.span, report)  # type: ignore[arg-type]
+        case "float":
+            return _number(node.value, FLOAT, node.span, report)  # type: ignore[arg-type]
+        case "bool":
+            return Typed(value=node.value, type=BOOL)
+        case _:
+            return Typed(value=node.value, type=STRING)
+
+
+def _quantity(node: ast.Constant, report: Report, expected: ValueType | None) -> Typed | None:
+    unit = node.unit or ""
+    if unit not in UNITS:
+        dimension = expected.dimension if expected is not None else ""
+        units = [name for name, (of, _) in UNITS.items() if not dimension or of == dimension]
+        span = Span(node.span.source, node.span.end - len(unit), node.span.end)
+        wanted = f"; {DIMENSIONS[dimension]} expected" if dimension else ""
+        report.unknown("E0305", f"unknown unit `{unit}`{wanted}", span, unit, units, what="the units are")
+        return None
+    dimension, factor = UNITS[unit]
+    value = float(node.value) * factor if isinstance(node.value, float) else node.value * factor  # type: ignore[operator]
+    if dimension == "bytes":
+        value = round(value)
+    return _number(value, ValueType(kind="quantity", dimension=dimension), node.span, report)
+
+
+def _number(value: float, kind: ValueType, span: Span, report: Report) -> Typed | None:
+    """A number, if it is within what the runtime can hold."""
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        report.add("E0412", "this whole number does not fit into 64 bits", span)
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        report.add("E0412", "this number is too large", span)
+        return None
+    return Typed(value=value, type=kind)
+
+
+def _list(node: ast.ListOf, scope: Scope, report: Report, expected: ValueType | None) -> Typed | None:
+    wanted = expected.item if expected is not None and expected.kind == "list" else None
+    items: list[Value] = []
+    kind: ValueType | None = wanted
+    failed = False
+    for expression in node.items:
+        item = evaluate(expression, scope, report, wanted)
+        if item is None:
+            failed = True
+            continue
+        if kind is None:
+            kind = item.type
+        elif (converted := convert(item, kind)) is not None:
+            item = converted
+        elif kind == INT and item.type == FLOAT:
+            kind = FLOAT
+        else:
+            report.add("E0301", f"this list holds {kind} items, not {item.type}", expression.span)
+            failed = True
+            continue
+        items.append(item.value)
+    if failed:
+        return None
+    if kind == FLOAT:
+        items = [float(item) if isinstance(item, int) else item for item in items]
+    return Typed(value=tuple(items), type=ValueType(kind="list", item=kind))
+
+
+def _unary(node: ast.Unary, scope: Scope, report: Report) -> Typed | None:
+    if node.operator == "!":
+        value = is_true(node.operand, scope, report)
+        return None if value is None else Typed(value=not value, type=BOOL)
+    operand = _evaluate(node.operand, scope, report, None)
+    if operand is None:
+        return None
+    if _not_number(operand):
+        report.add("E0307", f"`-` takes a number, not {_a(operand.type)}", node.operand.span)
+        return None
+    return Typed(value=-operand.value, type=operand.type)  # type: ignore[operator]
+
+
+def _binary(node: ast.Binary, scope: Scope, report: Report) -> Typed | None:
+    if node.operator in ("&&", "||"):
+        left = is_true(node.left, scope, report)
+        if left is None:
+            return None
+        if left == (node.operator == "||"):
+            return Typed(value=left, type=BOOL)
+        right = is_true(node.right, scope, report)
+        return None if right is None else Typed(value=right, type=BOOL)
+    left, right = _operands(node, scope, report)
+    if left is None or right is None:
+        return None
+    if left.is_auto or right.is_auto:
+        if node.operator in _COMPARISONS:
+            return Typed(value="auto", type=AUTO)
+        place = node.left if left.is_auto else node.right
+        report.add("E0307", f"`{node.operator}` needs a number, and this is `auto`", place.span)
+        return None
+    return (
+        _compare(node, left, right, report) if node.operator in _COMPARISONS else _arithmetic(node, left, right, report)
+    )
+
+
+def _operands(node: ast.Binary, scope: Scope, report: Report) -> tuple[Typed | None, Typed | None]:
+    """Both sides; a bare name compared with an enum is first a member of it."""
+    bare_left = isinstance(node.left, ast.Path) and len(node.left.names) == 1
+    if node.operator in ("==", "!=") and bare_left and not isinstance(node.right, ast.Path):
+        right = _evaluate(node.right, scope, report, None)
+        return _evaluate(node.left, scope, report, right.type if right else None), right
+    left = _evaluate(node.left, scope, report, None)
+    return left, _evaluate(node.right, scope, report, left.type if left else None)
+
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def _compare(node: ast.Binary, left: Typed, right: Typed, report: Report) -> Typed | None:
+    numbers = not _not_number(left) and not _not_number(right) and _same_dimension(left, right)
+    same = left.type.kind == right.type.kind and left.type.members == right.type.members and not _mixed(left, right)
+    if not numbers and not (same and node.operator in ("==", "!=")):
+        return _bad_operands(node, left, right, report)
+    return Typed(value=_COMPARISONS[node.operator](left.value, right.value), type=BOOL)  # type: ignore[arg-type]
+
+
+def _arithmetic(node: ast.Binary, left: Typed, right: Typed, report: Report) -> Typed | None:
+    if _not_number(left) or _not_number(right):
+        return _bad_operands(node, left, right, report)
+    a, b = left.value, right.value
+    assert isinstance(a, int | float)
+    assert isinstance(b, int | float)
+    kind = _result_type(node.operator, left, right)
+    if kind is None:
+        return _bad_operands(node, left, right, report)
+    if node.operator == "/":
+        if b == 0:
+            report.add("E0412", "division by zero", node.right.span)
+            return None
+        if isinstance(a, int) and isinstance(b, int) and a % b == 0:
+            return _number(a // b, kind, node.span, report)
+        return _number(a / b, FLOAT if kind == INT else kind, node.span, report)
+    value = a + b if node.operator == "+" else a - b if node.operator == "-" else a * b
+    return _number(value, kind, node.span, report)
+
+
+def _result_type(operator: str, left: Typed, right: Typed) -> ValueType | None:
+    """Type of an arithmetic result; a fraction counts as a plain number in products."""
+    quantities = [t.type for t in (left, right) if t.type.kind == "quantity" and t.type.dimension != "fraction"]
+    plain = INT if left.type == INT and right.type == INT else FLOAT
+    if operator in ("+", "-"):
+        if _same_dimension(left, right):
+            return left.type if left.type.kind == "quantity" else plain
+        return None
+    if not quantities:
+        return plain
+    if operator == "*":
+        return quantities[0] if len(quantities) == 1 else None
+    if len(quantities) == 2:
+        return FLOAT if left.type == right.type else None
+    return left.type if left.type == quantities[0] else None
+
+
+def _call(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
+    name = node.callee.text
+    if name == "devices":
+        return _devices(node, scope, report)
+    if name not in FUNCTIONS:
+        report.unknown(
+            "E0201", f"unknown function `{name}`", node.callee.span, name, FUNCTIONS, what="the functions are"
+        )
+        return None
+    named = next((a for a in node.arguments if a.name is not None), None)
+    wanted = "at least one argument" if name in ("min", "max") else "one argument"
+    if named is not None or not node.arguments or (len(node.arguments) > 1 and name not in ("min", "max")):
+        report.add("E0210", f"`{name}` takes {wanted} without a name", (named or node).span)
+        return None
+    found = [_evaluate(a.value, scope, report, None) for a in node.arguments]
+    values = [value for value in found if value is not None]
+    if len(values) < len(found):
+        return None
+    for argument, value in zip(node.arguments, values, strict=True):
+        if _not_number(value) or not _same_dimension(value, values[0]):
+            report.add("E0307", f"`{name}` does not take {_a(value.type)} here", argument.span)
+            return None
+    return _apply(node, name, values, report)
+
+
+def _apply(node: ast.Call, name: str, values: list[Typed], report: Report) -> Typed | None:
+    first = values[0]
+    number = first.value
+    assert isinstance(number, int | float)
+    if name in ("min", "max"):
+        kind = FLOAT if any(v.type == FLOAT for v in values) else first.type
+        best = (min if name == "min" else max)(v.value for v in values)  # type: ignore[type-var]
+        return Typed(value=float(best) if kind == FLOAT else best, type=kind)  # type: ignore[arg-type]
+    if first.type.kind == "quantity":
+        report.add("E0307", f"`{name}` takes a number without unit", node.arguments[0].span)
+        return None
+    if name == "log2":
+        if number <= 0:
+            report.add("E0412", f"log2 of {show(number)} does not exist", node.arguments[0].span)
+            return None
+        return Typed(value=math.log2(number), type=FLOAT)
+    return _number((math.ceil if name == "ceil" else math.floor)(number), INT, node.span, report)
+
+
+def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
+    found = [evaluate(argument.value, scope, report, INT) for argument in node.arguments]
+    indices = tuple(item.value for item in found if item is not None)
+    if len(indices) < len(found):
+        return None
+    if not indices or any(isinstance(index, int) and index < 0 for index in indices):
+        report.add("E0210", "`devices` takes device indices, counted from 0", node.span)
+        return None
+    return Typed(value=indices, type=DEVICES)
+
+
+def _not_number(typed: Typed) -> bool:
+    return typed.type.kind not in ("int", "float", "quantity")
+
+
+def _same_dimension(left: Typed, right: Typed) -> bool:
+    """Whether both are plain numbers (or fractions) or quantities of one dimension."""
+    dimensions = [t.type.dimension if t.type.dimension != "fraction" else "" for t in (left, right)]
+    return dimensions[0] == dimensions[1]
+
+
+def _mixed(left: Typed, right: Typed) -> bool:
+    return left.type.kind in ("list", "python", "devices") or right.type.kind in ("list", "python", "devices")
+
+
+def _bad_operands(node: ast.Binary, left: Typed, right: Typed, report: Report) -> None:
+    message = f"`{node.operator}` does not take {_a(left.type)} and {_a(right.type)}"
+    report.add(
+        "E0307", message, node.span, secondary=[(node.left.span, str(left.type)), (node.right.span, str(right.type))]
+    )
+
+
+def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, report: Report) -> None:
+    if expected.kind == "quantity" and typed.type.kind in ("int", "float", "quantity"):
+        dimension = DIMENSIONS[expected.dimension]
+        units = ", ".join(f"`{unit}`" for unit, (of, _) in UNITS.items() if of == expected.dimension)
+        found = DIMENSIONS[typed.type.dimension] if typed.type.dimension else "a number without unit"
+        message = f"expected {dimension}, found {found}"
+        report.add("E0305", message, expression.span, notes=[f"units of {expected.dimension}: {units}"])
+        return
+    notes = []
+    if typed.is_auto:
+        notes = [f"a parameter admits `auto` when its type is `auto {expected}`"]
+    elif expected.kind == "int" and typed.type.kind == "float":
+        notes = ["`floor` and `ceil` make whole numbers"]
+    report.add("E0301", f"expected {_a(expected)}, found {_a(typed.type)}", expression.span, notes=notes)
+
+
+def _a(kind: ValueType) -> str:
+    """A type with its article."""
+    names = {
+        "bool": "true or false",
+        "int": "a whole number",
+        "float": "a number",
+        "string": "a string",
+        "auto": "`auto`",
+    }
+    if kind.kind == "quantity":
+        return DIMENSIONS[kind.dimension]
+    if kind.kind == "enum":
+        return "one of " + ", ".join(f"`{member}`" for member in kind.members)
+    if kind.kind == "list":
+        return f"a `{kind}`"
+    text = names.get(kind.kind, f"a {kind}")
+    return text + (" or `auto`" if kind.auto else "")
+
+
+def names_in(expressions: Iterable[ast.Expression | None]) -> set[str]:
+    """First names of all paths in some expressions."""
+    found: set[str] = set()
+    stack = [e for e in expressions if e is not None]
+    while stack:
+        match stack.pop():
+            case ast.Path(names=names):
+                found.add(names[0].text)
+            case ast.Group(inner=inner):
+                stack.append(inner)
+            case ast.Unary(operand=operand):
+                stack.append(operand)
+            case ast.Binary(left=left, right=right):
+                stack += [left, right]
+            case ast.ListOf(items=items):
+                stack += items
+            case ast.Call(arguments=arguments):
+                stack += [argument.value for argument in arguments]
+            case _:
+                pass
+    return found

@@ -1,0 +1,105 @@
+"""Does the workflow fit its target? What can be said before mapping and sizing decide anything."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from gmiflow.ir.workflow import Component, Stage, Workflow
+from gmiflow.passes.report import Report
+from gmiflow.passes.workflows import CheckedWorkflow
+from gmiflow.source import Span
+
+STRATUM = 16
+"""Consecutive environments whose samples are permuted together (see `passes.sizing`)."""
+
+
+def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> None:
+    """Report minibatches that do not divide, uneven shards, missing devices and needs beyond the target."""
+    span = checked.found["num_env"].value_span if "num_env" in checked.found else workflow.span
+    seen: set[tuple[str, ...]] = set()
+    for component in workflow.components:
+        names = tuple(stage.name for stage in component.stages)
+        if names in seen:  # replicas say nothing new
+            continue
+        seen.add(names)
+        _check_minibatches(workflow, component, report)
+        for stage in component.stages:
+            _check_place(workflow, stage, report)
+        _check_needs(workflow, component, report)
+    _check_shards(workflow, span, report)
+
+
+def _check_minibatches(workflow: Workflow, component: Component, report: Report) -> None:
+    """The samples of one stratum are cut evenly into the trainer's `minibatches`."""
+    trainer = component.stage("trainer")
+    minibatches = dict(trainer.params).get("minibatches") if trainer is not None else None
+    if trainer is None or not isinstance(minibatches, int) or minibatches < 1:
+        return
+    stratum = math.gcd(STRATUM, workflow.num_env) if isinstance(workflow.num_env, int) else STRATUM
+    samples = workflow.horizon * stratum
+    if samples % minibatches:
+        below = max(d for d in range(1, minibatches) if samples % d == 0)
+        above = next((d for d in range(minibatches + 1, samples + 1) if samples % d == 0), None)
+        legal = f"{below} or {above}" if above else str(below)
+        notes = [
+            f"every {stratum} environments give {samples} samples (horizon {workflow.horizon}), and each minibatch takes "
+            "the same share of them",
+            f"nearest legal numbers: minibatches = {legal}",
+        ]
+        message = f"{minibatches} minibatches do not divide {samples} samples"
+        report.add("E0411", message, trainer.span, notes=notes)
+
+
+def _check_place(workflow: Workflow, stage: Stage, report: Report) -> None:
+    beyond = [device for device in stage.place or () if device >= workflow.target.devices]
+    if beyond:
+        count = workflow.target.devices
+        has = f"{count} devices, 0 to {count - 1}" if count > 1 else "one device, 0"
+        message = f"`{stage.name}` is placed on device {beyond[0]}, and target `{workflow.target.name}` has {has}"
+        report.add("E0506", message, stage.span)
+
+
+def _check_needs(workflow: Workflow, component: Component, report: Report) -> None:
+    target = workflow.target
+    memory = 0
+    for stage in component.stages:
+        needs = dict(stage.needs)
+        num_env = workflow.num_env if isinstance(workflow.num_env, int) else 1
+        share = math.ceil(num_env / max(1, target.devices))
+        memory += cast("int", needs.get("memory", 0)) + cast("int", needs.get("memory_per_env", 0)) * share
+        if needs.get("gpu") and target.device == "cpu":
+            message = f"`{stage.name}` needs a GPU, and target `{target.name}` is the CPU"
+            report.add("E0505", message, stage.span)
+        for name, has, what in (("cores", target.cores, "CPU cores"), ("sm_count", target.sm_count, "SMs per GPU")):
+            wanted = cast("int", needs.get(name, 0))
+            if has and wanted > has:
+                message = f"`{stage.name}` needs {wanted} {what}, and target `{target.name}` has {has}"
+                report.add("E0505", message, stage.span)
+    available = target.memory_bytes - target.reserve_bytes
+    if target.memory_bytes and memory > available:
+        message = f"training `{component.name}` needs {_gib(memory)} per device, and target `{target.name}` has {_gib(available)}"
+        notes = ["memory is what the stages state under `needs`, for the environments of one device"]
+        report.add("E0505", message, workflow.span, notes=notes)
+
+
+def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:
+    """Say what happens when the environments do not divide evenly: some GMIs take one stratum more."""
+    gmi_per_gpu, num_env = workflow.target.gmi_per_gpu, workflow.num_env
+    if isinstance(gmi_per_gpu, str) or isinstance(num_env, str):
+        return
+    parts = gmi_per_gpu * workflow.target.devices
+    stratum = math.gcd(STRATUM, num_env)
+    small, larger = divmod(num_env // stratum, parts)
+    if not small or not larger:
+        return
+    message = f"{num_env} environments do not divide evenly over {parts} GMIs"
+    notes = [
+        f"{larger} of them get {(small + 1) * stratum} environments, {parts - larger} get {small * stratum}; "
+        "the batch stays the same, and the others wait for the larger ones",
+    ]
+    report.add("W0502", message, span, severity="warning", notes=notes)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

@@ -1,0 +1,266 @@
+"""Parameters: their types, their values, and the scopes in which expressions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from gmiflow.passes.evaluate import evaluate, is_true, names_in
+from gmiflow.passes.imports import Broken, Unit
+from gmiflow.passes.report import Report
+from gmiflow.passes.values import SCALARS, Typed, ValueType, automatic, show
+from gmiflow.source import Span
+from gmiflow.syntax import ast
+
+_KIND_NAMES = {
+    ast.Param: "a parameter",
+    ast.Record: "a record",
+    ast.StageType: "a stage type",
+    ast.StageInstance: "a stage",
+    ast.Workflow: "a workflow",
+    ast.Target: "a target",
+    Unit: "a module",
+}
+
+
+def kind_name(meaning: object) -> str:
+    """What a message calls the thing that a name stands for."""
+    return _KIND_NAMES[cast("type[ast.Param]", type(meaning))]
+
+
+def declared_at(meaning: object) -> list[tuple[Span, str]]:
+    """Secondary place of a declaration, empty for a module."""
+    name = getattr(meaning, "name", None)
+    return [(name.span, "declared here")] if isinstance(name, ast.Name) else []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """A value for a parameter from outside: an expression and the scope to evaluate it in."""
+
+    expression: ast.Expression
+    scope: UnitScope
+    origin: str
+
+
+class UnitScope:
+    """The names of one file. Parameters are evaluated when first needed, so their order is free."""
+
+    def __init__(self, unit: Unit, report: Report, scopes: dict[Unit, UnitScope]) -> None:
+        self.unit = unit
+        self.report = report
+        self.given: dict[str, Given] = {}
+        self._scopes = scopes
+        self._values: dict[str, Typed | None] = {}
+        self._evaluating: list[str] = []
+        scopes[unit] = self
+
+    def of(self, unit: Unit) -> UnitScope:
+        """The scope of another file."""
+        return self._scopes.get(unit) or UnitScope(unit, self.report, self._scopes)
+
+    def value(self, path: ast.Path) -> Typed | None:
+        """The value of `name` or `module.name`."""
+        found = self.find(path)
+        if found is None:
+            return None
+        unit, meaning = found
+        if not isinstance(meaning, ast.Param):
+            message = f"`{path.text}` is {kind_name(meaning)}, not a value"
+            self.report.add("E0207", message, path.span, secondary=declared_at(meaning))
+            return None
+        return self.of(unit).param(meaning)
+
+    def find(self, path: ast.Path, extra: Sequence[str] = ()) -> tuple[Unit, object] | None:
+        """File and declaration of a name, or None (reported, unless the name is broken).
+
+        Args:
+            extra: further names in scope, for "did you mean".
+        """
+        first, *rest = path.names
+        meaning = self.unit.names.get(first.text)
+        if meaning is None:
+            candidates = [*extra, *self.unit.names]
+            self.report.unknown("E0201", f"unknown name `{first.text}`", first.span, first.text, candidates)
+            return None
+        unit = self.unit
+        for name in rest:
+            if isinstance(meaning, Broken):
+                return None
+            if not isinstance(meaning, Unit):
+                message = f"`{first.text}` is {kind_name(meaning)} and has no member `{name.text}`"
+                self.report.add("E0206", message, name.span, secondary=declared_at(meaning))
+                return None
+            unit = meaning
+            meaning = unit.names.get(name.text)
+            if meaning is None or isinstance(meaning, Unit):
+                self._no_member(unit, first, name)
+                return None
+        return None if isinstance(meaning, Broken) else (unit, meaning)
+
+    def param(self, param: ast.Param) -> Typed | None:
+        """The value of a parameter of this file."""
+        name = param.name.text
+        if name in self._values:
+            return self._values[name]
+        if name in self._evaluating:
+            self.report.add("E0413", f"the value of `{name}` depends on itself", param.name.span)
+            self._values[name] = None
+            return None
+        self._evaluating.append(name)
+        value = bind_param(param, self.given.get(name), self, self.report)
+        self._evaluating.pop()
+        return self._values.setdefault(name, value)
+
+    def _no_member(self, unit: Unit, module: ast.Name, name: ast.Name) -> None:
+        members = [text for text, meaning in unit.names.items() if not isinstance(meaning, Unit)]
+        message = f"module `{module.text}` has no `{name.text}`"
+        self.report.unknown("E0206", message, name.span, name.text, members, what=f"`{module.text}` has")
+
+
+class LocalScope:
+    """Parameters of a stage type or target, over the names of their file."""
+
+    def __init__(self, outer: UnitScope) -> None:
+        self.outer = outer
+        self.values: dict[str, Typed | None] = {}
+
+    def value(self, path: ast.Path) -> Typed | None:
+        """The value of a parameter, or of a name of the file."""
+        first = path.names[0].text
+        if len(path.names) == 1 and first in self.values:
+            return self.values[first]
+        if first not in self.outer.unit.names:
+            self.outer.find(path, extra=tuple(self.values))
+            return None
+        return self.outer.value(path)
+
+
+def value_type(node: ast.TypeExpression, report: Report) -> ValueType | None:
+    """The type of a parameter."""
+    match node:
+        case ast.AutoType():
+            inner = value_type(node.inner, report)
+            return automatic(inner) if inner else None
+        case ast.ListType():
+            item = value_type(node.item, report)
+            if item is not None and item.auto:
+                report.add("E0306", "items of a list cannot be `auto`", node.item.span)
+                return None
+            return ValueType(kind="list", item=item) if item else None
+        case ast.EnumType():
+            members = tuple(member.text for member in node.members)
+            for index, member in enumerate(node.members):
+                if member.text in members[:index]:
+                    report.add("E0202", f"`{member.text}` is twice in this enum", member.span)
+            return ValueType(kind="enum", members=tuple(dict.fromkeys(members)))
+        case ast.NamedType():
+            found = SCALARS.get(node.path.text) if node.dims is None else None
+            if found is None:
+                message = f"`{node.span.text}` is not a type of a parameter"
+                what = "types of parameters are enum(...), list(...) and"
+                report.unknown("E0306", message, node.span, node.path.text, SCALARS, what=what)
+            return found
+
+
+def bind_param(param: ast.Param, given: Given | None, scope: UnitScope | LocalScope, report: Report) -> Typed | None:
+    """Evaluate one parameter from what was given or its default, and check its `where`."""
+    wanted = value_type(param.type, report)
+    if wanted is None:
+        return None
+    if given is not None:
+        value, place = evaluate(given.expression, given.scope, report, wanted), given.expression.span
+    elif param.default is not None:
+        value, place = evaluate(param.default, scope, report, wanted), param.default.span
+    else:
+        note = f"give it a default, or a value with `--set {param.name.text}=...`"
+        report.add("E0210", f"parameter `{param.name.text}` has no value", param.name.span, notes=[note])
+        return None
+    if value is None or param.where is None or value.is_auto:
+        return value
+    inner = LocalScope(scope if isinstance(scope, UnitScope) else scope.outer)
+    inner.values = {**(scope.values if isinstance(scope, LocalScope) else {}), param.name.text: value}
+    if is_true(param.where, inner, report) is False:
+        message = f"`{param.name.text} = {show(value.value)}` is outside what is allowed: `{param.where.span.text}`"
+        report.add("E0401", message, place, secondary=[(param.where.span, "required here")])
+        return None
+    return value
+
+
+def bind_arguments(
+    params: Sequence[ast.Param],
+    arguments: Sequence[ast.Argument],
+    overrides: Mapping[str, Given],
+    caller: UnitScope,
+    home: UnitScope,
+    called: str,
+    at: Span,
+) -> dict[str, Typed | None] | None:
+    """Values of the parameters of a stage type or target.
+
+    Args:
+        params: as declared, in ``home``.
+        arguments: as written, in ``caller``.
+        overrides: from `--set`, before the arguments.
+        called: name of what is called, for messages.
+        at: the call.
+
+    Returns:
+        One entry per parameter, None where its value is wrong; None when the arguments do not fit.
+    """
+    report = home.report
+    given = _match_arguments(params, arguments, caller, called)
+    if given is None:
+        return None
+    local = LocalScope(home)
+    for param in params:
+        name = param.name.text
+        chosen = overrides.get(name) or given.get(name)
+        if chosen is None and param.default is None:
+            places = [(param.name.span, "declared here")]
+            report.add("E0210", f"`{called}` needs a value for `{name}`", at, secondary=places)
+            local.values[name] = None
+            continue
+        local.values[name] = bind_param(param, chosen, local, report)
+    return local.values
+
+
+def _match_arguments(
+    params: Sequence[ast.Param], arguments: Sequence[ast.Argument], caller: UnitScope, called: str
+) -> dict[str, Given] | None:
+    report = caller.report
+    names = [param.name.text for param in params]
+    given: dict[str, Given] = {}
+    ok = True
+    for argument in arguments:
+        if argument.name is None:
+            message = f"arguments of `{called}` are written with their name"
+            report.add("E0210", message, argument.span, notes=[f"its parameters: {', '.join(names) or 'none'}"])
+            ok = False
+        elif argument.name.text not in names:
+            message = f"`{called}` has no parameter `{argument.name.text}`"
+            report.unknown("E0210", message, argument.name.span, argument.name.text, names, what="its parameters are")
+            ok = False
+        elif argument.name.text in given:
+            report.add("E0210", f"`{argument.name.text}` is given twice", argument.name.span)
+            ok = False
+        else:
+            given[argument.name.text] = Given(expression=argument.value, scope=caller, origin="argument")
+    return given if ok else None
+
+
+def check_param_list(params: Sequence[ast.Param], report: Report) -> None:
+    """Names must be unique, and a default or `where` may use only parameters before it."""
+    seen: dict[str, Span] = {}
+    names = {param.name.text for param in params}
+    for param in params:
+        name = param.name.text
+        later = (names_in([param.default]) & names) - seen.keys()
+        if later:
+            message = f"the default of `{name}` uses `{min(later)}`, which is not declared before it"
+            report.add("E0413", message, param.span)
+        if name in seen:
+            first = [(seen[name], "first declared here")]
+            report.add("E0202", f"parameter `{name}` is declared twice", param.name.span, secondary=first)
+        seen[name] = param.name.span

@@ -1,0 +1,207 @@
+"""`py "package.module:Class"`: looked up without importing anything.
+
+The module's file is found and parsed. What is checked is what can be known that way:
+
+- the module and the class exist (a name that the module imports or assigns counts as a class);
+- the runtime constructs a stage without arguments, so `__init__` may not require any;
+- a class that inherits directly from `gmiflow.api.Simulator`, `Agent` or `Trainer` has that role;
+- a class with a literal class attribute ``PARAMS`` (a tuple, list, set or dict of strings) accepts exactly
+  those parameters. Without it a class reads what it likes from ``context.params``, and nothing is checked.
+"""
+
+from __future__ import annotations
+
+import ast as python
+import importlib.machinery
+import importlib.util
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gmiflow.diagnostics import closest
+from gmiflow.passes.report import Report
+from gmiflow.source import Source, Span
+from gmiflow.syntax import ast
+
+_BASES = {"Simulator": "simulator", "Agent": "agent", "Trainer": "trainer"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    source: Source
+    tree: python.Module
+
+
+def check_entry(
+    entry: ast.PythonEntry, role: str | None, params: dict[str, Span], folder: Path, report: Report
+) -> str | None:
+    """Check an entry; returns its text, or None when it is wrong (reported).
+
+    Args:
+        role: role of the stage, None for a class that is no stage.
+        params: names of the stage's parameters and where they are declared.
+        folder: of the `.gmi` file; its Python modules are found before installed ones.
+    """
+    module, colon, name = entry.text.partition(":")
+    parts = module.split(".")
+    if not colon or not name.isidentifier() or not all(part.isidentifier() for part in parts):
+        notes = ['written `py "package.module:Class"`']
+        report.add("E0212", f'`"{entry.text}"` names no Python class', entry.span, notes=notes)
+        return None
+    path = _find(parts, folder)
+    if isinstance(path, str):
+        notes = [f"looked in the folder of this file ({folder}) and in the installed packages"]
+        report.add("E0212", f"there is no Python module `{module}`: {path}", entry.span, notes=notes)
+        return None
+    found = _parse(path) if path is not None and path.suffix == ".py" else None
+    if found is not None and not _check_class(entry, found, name, role, params, report):
+        return None
+    return entry.text
+
+
+def _find(parts: list[str], folder: Path) -> Path | str | None:
+    """File of a module, None when it has none to read, or the reason why there is no such module."""
+    top = parts[0]
+    local = importlib.machinery.PathFinder.find_spec(top, [str(folder)])
+    try:
+        spec = local or importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        return f"no package `{top}` is installed"
+    for depth, part in enumerate(parts[1:], 1):
+        if spec.submodule_search_locations is None:
+            return f"`{'.'.join(parts[:depth])}` is a module, not a package"
+        name = ".".join(parts[: depth + 1])
+        inner = importlib.machinery.PathFinder.find_spec(name, list(spec.submodule_search_locations))
+        if inner is None:
+            return f"`{'.'.join(parts[:depth])}` has no `{part}`"
+        spec = inner
+    return Path(spec.origin) if spec.has_location and spec.origin else None
+
+
+def _parse(path: Path) -> _Module | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _parse_version(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _parse_version(path: Path, _modified_ns: int, _size: int) -> _Module | None:
+    """Parse one version of a Python file; None when Python itself could not."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return _Module(
+            Source(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path), text), python.parse(text)
+        )
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _check_class(
+    entry: ast.PythonEntry, module: _Module, name: str, role: str | None, params: dict[str, Span], report: Report
+) -> bool:
+    classes = {node.name: node for node in module.tree.body if isinstance(node, python.ClassDef)}
+    if name not in classes:
+        if name in _bound_names(module.tree):
+            return True
+        close = closest(name, classes)
+        notes = [f"did you mean `{close}`?"] if close else []
+        start = [(Span(module.source, 0, 0), "the module")]
+        report.add(
+            "E0213", f"`{entry.text.partition(':')[0]}` has no class `{name}`", entry.span, secondary=start, notes=notes
+        )
+        return False
+    found = classes[name]
+    place = (_span(module.source, found), f"`{name}` is declared here")
+    ok = _check_constructor(entry, module, found, report)
+    has_role = _role(module.tree, found)
+    if role is not None and has_role is not None and has_role != role:
+        report.add("E0214", f"`{name}` is a {has_role}, used here as a {role}", entry.span, secondary=[place])
+        ok = False
+    accepted = _accepted_params(found)
+    for param, span in params.items():
+        if accepted is not None and param not in accepted:
+            notes = [f"it takes: {', '.join(sorted(accepted)) or 'nothing'}"]
+            report.add("E0214", f"`{name}` takes no parameter `{param}`", span, secondary=[place], notes=notes)
+            ok = False
+    return ok
+
+
+def _check_constructor(entry: ast.PythonEntry, module: _Module, found: python.ClassDef, report: Report) -> bool:
+    for node in found.body:
+        if isinstance(node, python.FunctionDef) and node.name == "__init__":
+            positional = [*node.args.posonlyargs, *node.args.args]
+            required = [a.arg for a in positional[1 : len(positional) - len(node.args.defaults)]]
+            required += [a.arg for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is None]
+            if required:
+                place = (_span(module.source, node), "the constructor")
+                notes = ["a stage is constructed without arguments; its parameters are in `context.params` at `setup`"]
+                message = f"`{found.name}()` needs `{required[0]}`"
+                report.add("E0214", message, entry.span, secondary=[place], notes=notes)
+                return False
+    return True
+
+
+def _bound_names(tree: python.Module) -> set[str]:
+    """Names that the module's top level imports or assigns; with a star import every name counts."""
+    names: set[str] = set()
+    for node in python.walk(tree):
+        if isinstance(node, python.ImportFrom | python.Import):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, python.Name) and isinstance(node.ctx, python.Store):
+            names.add(node.id)
+        elif isinstance(node, python.ClassDef | python.FunctionDef):
+            if node.name == "__getattr__":
+                return _Everything()
+            names.add(node.name)
+    return _Everything() if "*" in names else names
+
+
+class _Everything(set[str]):
+    """Contains every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _role(tree: python.Module, found: python.ClassDef) -> str | None:
+    """Role by a direct base class that is imported from `gmiflow.api`."""
+    imported = {
+        alias.asname or alias.name: alias.name
+        for node in tree.body
+        if isinstance(node, python.ImportFrom) and node.module == "gmiflow.api"
+        for alias in node.names
+    }
+    for base in found.bases:
+        if isinstance(base, python.Name) and imported.get(base.id) in _BASES:
+            return _BASES[imported[base.id]]
+    return None
+
+
+def _accepted_params(found: python.ClassDef) -> set[str] | None:
+    for node in found.body:
+        targets = (
+            node.targets
+            if isinstance(node, python.Assign)
+            else [node.target]
+            if isinstance(node, python.AnnAssign)
+            else []
+        )
+        if any(isinstance(t, python.Name) and t.id == "PARAMS" for t in targets):
+            try:
+                value = python.literal_eval(node.value)  # type: ignore[union-attr, arg-type]
+                return {str(item) for item in value}
+            except (ValueError, TypeError):
+                return None
+    return None
+
+
+def _span(source: Source, node: python.ClassDef | python.FunctionDef) -> Span:
+    """The line that declares a class or function."""
+    lines = source.text.splitlines(keepends=True)
+    start = sum(len(line) for line in lines[: node.lineno - 1])
+    return Span(source, start + node.col_offset, start + len(lines[node.lineno - 1].rstrip()))

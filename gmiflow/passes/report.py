@@ -1,0 +1,58 @@
+"""Where the checker collects what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gmiflow.diagnostics import Diagnostic, Edit, Fix, Label, Severity, suggestion
+from gmiflow.source import Span
+
+
+class Report:
+    """Collects diagnostics. A part that reported a problem answers None, and whoever gets None stays silent."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+
+    def __len__(self) -> int:
+        return len(self.diagnostics)
+
+    def add(
+        self,
+        code: str,
+        message: str,
+        span: Span | None,
+        *,
+        severity: Severity = "error",
+        label: str = "",
+        secondary: Iterable[tuple[Span, str]] = (),
+        notes: Iterable[str] = (),
+        replace: str | None = None,
+    ) -> None:
+        """Add one diagnostic; ``replace`` offers to put that text in place of ``span``."""
+        fixes: tuple[Fix, ...] = ()
+        if replace is not None and span is not None:
+            fixes = (Fix(title=f"write `{replace}`", edits=(Edit(span=span, text=replace),)),)
+        self.diagnostics.append(
+            Diagnostic(
+                code=code,
+                message=message,
+                span=span,
+                severity=severity,
+                label=label,
+                secondary=tuple(Label(span=place, text=text) for place, text in secondary),
+                notes=tuple(notes),
+                fixes=fixes,
+            )
+        )
+
+    def unknown(
+        self, code: str, message: str, span: Span, name: str, candidates: Iterable[str], *, what: str = ""
+    ) -> None:
+        """Add a diagnostic about a name that does not exist: "did you mean", or the list of what there is."""
+        known = sorted(set(candidates))
+        notes, fixes = suggestion(span, name, known)
+        if not notes and what and known:
+            shown = ", ".join(f"`{candidate}`" for candidate in known[:12]) + (", ..." if len(known) > 12 else "")
+            notes = (f"{what}: {shown}",)
+        self.diagnostics.append(Diagnostic(code=code, message=message, span=span, notes=notes, fixes=fixes))

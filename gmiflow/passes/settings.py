@@ -1,0 +1,172 @@
+"""Settings of workflows, targets, edges and `needs`: what exists, its type and its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gmiflow.passes.evaluate import Scope, evaluate
+from gmiflow.passes.params import Given
+from gmiflow.passes.report import Report
+from gmiflow.passes.values import BOOL, BYTES, DEVICES, INT, PYTHON, STRING, Typed, ValueType, automatic, enum, show
+from gmiflow.source import Span
+from gmiflow.syntax import ast
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spec:
+    """One setting: its type and the least number that it may be."""
+
+    type: ValueType
+    minimum: int | None = None
+
+
+MODES = ("sync", "async", "serve")
+WORKFLOW: dict[str, Spec] = {
+    "mode": Spec(type=enum(*MODES)),
+    "num_env": Spec(type=automatic(INT), minimum=1),
+    "horizon": Spec(type=INT, minimum=1),
+    "iterations": Spec(type=INT, minimum=1),
+    "checkpoint_every": Spec(type=INT, minimum=0),
+    "seed": Spec(type=INT, minimum=0),
+    "replicas": Spec(type=INT, minimum=1),
+    "precision": Spec(type=enum("f32", "tf32", "bf16")),
+    "execution": Spec(type=enum("auto", "eager", "graph", "overlap")),
+    "on_failure": Spec(type=enum("stop", "restart")),
+    "gmi": Spec(type=PYTHON),
+}
+ASYNC: dict[str, Spec] = {"max_staleness": Spec(type=INT, minimum=0)}
+SIZING: dict[str, Spec] = {
+    "objective": Spec(type=enum("throughput", "time_to_reward")),
+    "batch": Spec(type=enum("fixed", "free")),
+}
+EDGE: dict[str, Spec] = {"depth": Spec(type=INT, minimum=1), "on_full": Spec(type=enum("block", "drop_oldest"))}
+STAGE: dict[str, Spec] = {"python": Spec(type=STRING)}
+STAGE_TYPE: dict[str, Spec] = {"entry": Spec(type=PYTHON)}
+NEEDS: dict[str, Spec] = {
+    "memory": Spec(type=BYTES, minimum=0),
+    "memory_per_env": Spec(type=BYTES, minimum=0),
+    "cores": Spec(type=INT, minimum=1),
+    "sm_count": Spec(type=INT, minimum=1),
+    "gpu": Spec(type=BOOL),
+}
+PLACE = Spec(type=DEVICES)
+TARGET: dict[str, Spec] = {
+    "device": Spec(type=enum("cpu", "cuda")),
+    "devices": Spec(type=INT, minimum=1),
+    "gpu": Spec(type=STRING),
+    "sm_count": Spec(type=INT, minimum=0),
+    "memory": Spec(type=BYTES, minimum=0),
+    "reserve": Spec(type=BYTES, minimum=0),
+    "cores": Spec(type=INT, minimum=0),
+    "backend": Spec(type=enum("auto", "cpu", "timeshare", "mps", "mig", "green")),
+    "gmi_per_gpu": Spec(type=automatic(INT), minimum=1),
+    "mapping": Spec(type=enum("auto", "dp_only", "dp_mp", "e_at", "ea_t", "mp_dp")),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A setting's value, None where it is wrong, and the places of name and value."""
+
+    value: Typed | None
+    name_span: Span
+    value_span: Span
+
+
+def read_settings(
+    settings: Sequence[ast.Setting],
+    specs: Mapping[str, Spec],
+    scope: Scope,
+    report: Report,
+    *,
+    owner: str,
+    overrides: Mapping[str, Given] | None = None,
+    skip: Sequence[str] = (),
+) -> dict[str, Found]:
+    """Evaluate settings against their specs; unknown and repeated ones are reported.
+
+    Args:
+        owner: what has the settings, for messages ("a workflow").
+        overrides: values from `--set`, used in place of what is written.
+        skip: names that the caller reads itself.
+    """
+    found: dict[str, Found] = {}
+    seen: dict[str, Span] = {}
+    for setting in settings:
+        name = setting.name.text
+        if name in seen:
+            first = [(seen[name], "first set here")]
+            report.add("E0202", f"`{name}` is set twice", setting.name.span, secondary=first)
+            continue
+        seen[name] = setting.name.span
+        if name in skip:
+            continue
+        if name not in specs:
+            known = [*specs, *skip]
+            report.unknown(
+                "E0209", f"{owner} has no setting `{name}`", setting.name.span, name, known, what="settings are"
+            )
+            continue
+        if setting.block is not None and name != "mode":
+            report.add("E0209", f"`{name}` takes no block", setting.block[0].span if setting.block else setting.span)
+        if overrides is None or name not in overrides:
+            found[name] = _read(name, setting.value, specs[name], scope, report, setting.name.span)
+    for name, given in (overrides or {}).items():
+        if name in specs:
+            place = given.expression.span
+            found[name] = _read(name, given.expression, specs[name], given.scope, report, place)
+    return found
+
+
+def _read(name: str, value: ast.Expression, spec: Spec, scope: Scope, report: Report, name_span: Span) -> Found:
+    typed = evaluate(value, scope, report, spec.type)
+    if typed is not None and spec.minimum is not None and not typed.is_auto:
+        number = typed.value
+        if isinstance(number, int | float) and number < spec.minimum:
+            report.add("E0408", f"`{name}` is at least {spec.minimum}, not {show(number)}", value.span)
+            typed = None
+    return Found(value=typed, name_span=name_span, value_span=value.span)
+
+
+def split_body(
+    body: Sequence[ast.Statement],
+    allowed: tuple[type[ast.Statement], ...],
+    sections: Sequence[str],
+    owner: str,
+    report: Report,
+) -> dict[type[ast.Statement], list[ast.Statement]]:
+    """Sort a body's statements by kind and report those that do not belong there.
+
+    Args:
+        sections: names of the sections that are allowed.
+        owner: what has the body, for messages.
+    """
+    found: dict[type[ast.Statement], list[ast.Statement]] = {kind: [] for kind in _STATEMENTS}
+    seen: dict[str, Span] = {}
+    for statement in body:
+        if isinstance(statement, ast.Section):
+            name = statement.name.text
+            if name not in sections:
+                message = f"{owner} has no section `{name}`"
+                report.unknown("E0209", message, statement.name.span, name, sections, what="sections are")
+                continue
+            if name in seen:
+                first = [(seen[name], "first written here")]
+                report.add("E0202", f"`{name}` is written twice", statement.name.span, secondary=first)
+                continue
+            seen[name] = statement.name.span
+        elif not isinstance(statement, allowed):
+            report.add("E0116", f"{_STATEMENTS[type(statement)]} does not belong into {owner}", statement.span)
+            continue
+        found[type(statement)].append(statement)
+    return found
+
+
+_STATEMENTS: dict[type[ast.Statement], str] = {
+    ast.Setting: "a setting",
+    ast.Section: "a section",
+    ast.Port: "a port",
+    ast.Edge: "an edge",
+    ast.Require: "`require`",
+}
