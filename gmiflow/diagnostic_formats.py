@@ -32,7 +32,9 @@ def render_sarif(diagnostics: Sequence[Diagnostic]) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_sarif_result(d, codes.index(d.code)) for d in diagnostics],
     }
-    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 def _diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:

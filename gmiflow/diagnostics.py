@@ -15,7 +15,13 @@ from gmiflow.source import Span
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _TAB = "    "
-_COLORS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m", "place": "\x1b[1;34m", "end": "\x1b[0m"}
+_COLORS = {
+    "error": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "note": "\x1b[1;36m",
+    "place": "\x1b[1;34m",
+    "end": "\x1b[0m",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,4 +200,3 @@ def _excerpt(place: Label, mark: str, width: int, paint: Callable[[str, str], st
         f"{paint('place', str(line).rjust(width))} {gutter} " + text.replace("\t", _TAB).rstrip(),
         f"{' ' * width} {gutter} {indent}{carets}" + (f" {place.text}" if place.text else ""),
     ]
-
