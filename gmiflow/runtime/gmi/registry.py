@@ -17,4 +17,20 @@ def make_backend(name: Backend) -> GMIBackend:
         from gmiflow.runtime.gmi.cpu import CPUBackend
 
         return CPUBackend()
+    if name == "timeshare":
+        from gmiflow.runtime.gmi.timeshare import TimeshareBackend
+
+        return TimeshareBackend()
+    if name == "mps":
+        from gmiflow.runtime.gmi.mps import MPSBackend
+
+        return MPSBackend()
+    if name == "mig":
+        from gmiflow.runtime.gmi.mig import MIGBackend
+
+        return MIGBackend()
+    if name == "green":
+        from gmiflow.runtime.gmi.green import GreenBackend
+
+        return GreenBackend()
     raise error(NOT_SUPPORTED, f"the GMI backend {name} is not available")
