@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["mix_", "mix_int", "signed"]
+__all__ = ["MULTIPLIER_1", "MULTIPLIER_2", "mix_", "mix_int", "signed"]
 
-_MULTIPLIER_1 = 0x7FEB352D
-_MULTIPLIER_2 = 0x846CA68B
+MULTIPLIER_1 = 0x7FEB352D
+MULTIPLIER_2 = 0x846CA68B
 _MASK = 0xFFFFFFFF
 
 
@@ -27,8 +27,8 @@ def signed(value: int) -> int:
 def mix_int(value: int) -> int:
     """Hash the low 32 bits of an integer to an integer in [0, 2**32)."""
     value &= _MASK
-    value = ((value ^ (value >> 16)) * _MULTIPLIER_1) & _MASK
-    value = ((value ^ (value >> 15)) * _MULTIPLIER_2) & _MASK
+    value = ((value ^ (value >> 16)) * MULTIPLIER_1) & _MASK
+    value = ((value ^ (value >> 15)) * MULTIPLIER_2) & _MASK
     return value ^ (value >> 16)
 
 
@@ -38,8 +38,8 @@ def mix_(value: Tensor) -> Tensor:
     torch shifts int32 right with the sign, hence the masks.
     """
     scratch = torch.bitwise_right_shift(value, 16).bitwise_and_(0xFFFF)
-    value.bitwise_xor_(scratch).mul_(signed(_MULTIPLIER_1))
+    value.bitwise_xor_(scratch).mul_(signed(MULTIPLIER_1))
     torch.bitwise_right_shift(value, 15, out=scratch)
-    value.bitwise_xor_(scratch.bitwise_and_(0x1FFFF)).mul_(signed(_MULTIPLIER_2))
+    value.bitwise_xor_(scratch.bitwise_and_(0x1FFFF)).mul_(signed(MULTIPLIER_2))
     torch.bitwise_right_shift(value, 16, out=scratch)
     return value.bitwise_xor_(scratch.bitwise_and_(0xFFFF))

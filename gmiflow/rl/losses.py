@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from gmiflow.rl.network import ACTOR, CRITIC
+from gmiflow.rl.samples import Rows
 
-__all__ = ["STATISTICS", "LossSettings", "LossWorkspace", "RowLayout", "Rows"]
+__all__ = ["MEAN_BOUND", "STATISTICS", "LossSettings", "LossWorkspace"]
 
 MEAN_BOUND = 1.1
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -38,44 +39,6 @@ class LossSettings:
     value_coef: float = 2.0
     entropy: float = 0.0
     bounds_loss: float = 1e-4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowLayout:
-    """Columns of a packed sample: network input | action | mean | std | four scalars | padding.
-
-    Attributes:
-        observation: observation size.
-        input: columns of the network input: observation, a one, zeros.
-        action: action size.
-    """
-
-    observation: int
-    input: int
-    action: int
-
-    @property
-    def scalars(self) -> int:
-        """First of log_prob, value, advantage, return (the last three normalised)."""
-        return self.input + 3 * self.action
-
-    @property
-    def width(self) -> int:
-        """Columns of a row, rounded up to whole 32-byte pieces."""
-        return -(-(self.scalars + 4) // 8) * 8
-
-
-class Rows:
-    """Named views of packed samples [n, width]."""
-
-    def __init__(self, layout: RowLayout, packed: Tensor) -> None:
-        """View ``packed``; nothing is copied."""
-        self.packed = packed
-        start, size = layout.input, layout.action
-        self.input = packed[:, :start]
-        self.observation = packed[:, : layout.observation]
-        self.action, self.mean, self.std = (packed[:, start + k * size : start + (k + 1) * size] for k in range(3))
-        self.log_prob, self.value, self.advantage, self.returns = (packed[:, layout.scalars + k] for k in range(4))
 
 
 class LossWorkspace:

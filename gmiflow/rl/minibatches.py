@@ -15,10 +15,10 @@ from torch import Tensor
 
 from gmiflow.hashing import mix_, mix_int, signed
 
-__all__ = ["StratifiedMinibatches"]
+__all__ = ["ITERATION_STRIDE", "StratifiedMinibatches"]
 
 _STRATUM_STRIDE = 0x9E3779B1
-_ITERATION_STRIDE = 0xC13FA9A9
+ITERATION_STRIDE = 0xC13FA9A9
 _SAMPLE_STRIDE = 0x6A09E667
 
 
@@ -61,6 +61,7 @@ class StratifiedMinibatches:
         self.bounds = [cut * strata for cut in cuts]
         self.global_counts = [(end - start) * (num_env_total // stratum) for start, end in pairwise(cuts)]
         self._cuts = cuts
+        self._cuts_tensor = torch.tensor(cuts, dtype=torch.int32, device=device)
         self._num_env = num_env
         self._stratum = stratum
         self._index_mask = (1 << (samples - 1).bit_length()) - 1
@@ -85,7 +86,7 @@ class StratifiedMinibatches:
         Args:
             iteration: i64 scalar tensor; a counter on the device, so that a captured graph advances.
         """
-        state = mix_(self._keys ^ (iteration.to(torch.int32) * signed(_ITERATION_STRIDE)))
+        state = mix_(self._keys ^ (iteration.to(torch.int32) * signed(ITERATION_STRIDE)))
         keys = mix_(state.unsqueeze(-1) + self._sample_keys)
         # The sample's own index in the low bits breaks ties and is what the sorted keys are read for.
         keys.bitwise_and_(~self._index_mask).bitwise_or_(self._sample)

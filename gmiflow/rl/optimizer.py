@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["LEARNING_RATE_RANGE", "FlatAdam"]
+__all__ = ["LEARNING_RATE_RANGE", "RATE_FACTOR", "FlatAdam"]
 
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
-_STEP_FACTOR = 1.5
+RATE_FACTOR = 1.5
 
 
 class FlatAdam:
@@ -16,7 +16,8 @@ class FlatAdam:
 
     Attributes:
         learning_rate: f32 scalar tensor.
-        gradient_norm: f32 scalar tensor, norm before clipping of the last step.
+        sums: what every `step` adds to: the statistics it was given, then the norm of the gradient
+            before clipping. The caller sets it to zero.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class FlatAdam:
         learning_rate: float,
         kl_target: float,
         max_grad_norm: float,
+        statistics: int = 1,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
     ) -> None:
@@ -36,6 +38,7 @@ class FlatAdam:
             learning_rate: initial rate.
             kl_target: the rate falls above twice and rises below half of it; 0 keeps it constant.
             max_grad_norm: longer gradients are scaled down to it; 0 turns clipping off.
+            statistics: how many statistics follow the gradient; the first is the KL divergence.
             betas: decay of the first and second moment.
             epsilon: added to the root of the second moment.
         """
@@ -47,12 +50,30 @@ class FlatAdam:
         self._first, self._second = torch.zeros_like(flat), torch.zeros_like(flat)
         self._step = torch.zeros((), dtype=torch.float32, device=flat.device)
         self.learning_rate = torch.full((), learning_rate, dtype=torch.float32, device=flat.device)
-        self.gradient_norm = torch.zeros((), dtype=flat.dtype, device=flat.device)
+        self.sums = torch.zeros(statistics + 1, dtype=flat.dtype, device=flat.device)
+        self._norm = torch.zeros((), dtype=flat.dtype, device=flat.device)
         self._shrink = torch.ones((), dtype=torch.float32, device=flat.device)
-        self._up = torch.tensor(_STEP_FACTOR, device=flat.device)
-        self._down = torch.tensor(1.0 / _STEP_FACTOR, device=flat.device)
+        self._up = torch.tensor(RATE_FACTOR, device=flat.device)
+        self._down = torch.tensor(1.0 / RATE_FACTOR, device=flat.device)
+        self._allocate()
 
-    def adapt(self, kl: Tensor) -> None:
+    def _allocate(self) -> None:
+        """Buffers that another implementation needs."""
+
+    def step(self, reduced: Tensor) -> None:
+        """Adapt the learning rate to the divergence, then update the parameters.
+
+        Args:
+            reduced: gradient [n], then the statistics; the gradient may be scaled in place.
+        """
+        size = self._flat.numel()
+        statistics = reduced[size:]
+        self.sums[:-1].add_(statistics)
+        self._adapt(statistics[0])
+        self._apply(reduced[:size])
+        self.sums[-1].add_(self._norm)
+
+    def _adapt(self, kl: Tensor) -> None:
         """Move the learning rate by a factor 1.5 when ``kl``, scalar, is outside [0.5, 2] of the target."""
         if self._kl_target <= 0.0:
             return
@@ -61,11 +82,11 @@ class FlatAdam:
         lowered = torch.where(kl > 2.0 * self._kl_target, rate * self._down, raised)
         torch.clamp(lowered, *LEARNING_RATE_RANGE, out=rate)
 
-    def step(self, gradient: Tensor) -> None:
-        """One update of the parameters; ``gradient``, [n], may be scaled in place."""
-        torch.linalg.vector_norm(gradient, out=self.gradient_norm)
+    def _apply(self, gradient: Tensor) -> None:
+        """Clip and update."""
+        torch.linalg.vector_norm(gradient, out=self._norm)
         if self._max_grad_norm > 0.0:
-            torch.div(self.gradient_norm, self._max_grad_norm, out=self._shrink).clamp_(min=1.0)
+            torch.div(self._norm, self._max_grad_norm, out=self._shrink).clamp_(min=1.0)
         self._step.add_(1.0)
         # The kernel of torch.optim.Adam(fused=True); it divides by the scale for free.
         torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from gmiflow.rl.losses import STATISTICS, LossSettings, LossWorkspace, RowLayout, Rows
+from gmiflow.rl.losses import STATISTICS, LossSettings, LossWorkspace
+from gmiflow.rl.samples import RowLayout, Rows
 
 F64 = torch.float64
 
