@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gmiflow.codegen.render import render
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.hardware import Hardware, detect
 from gmiflow.ir import verify
@@ -107,4 +106,6 @@ def _lower(workflow: Workflow, hardware: Hardware, stop_after: str, reached: dic
         return
     plan = reached["plan"] = make_plan(comm)
     if stop_after != "plan":
+        from gmiflow.codegen.render import render  # Jinja2 is loaded only where programs are written
+
         reached["programs"] = render(plan)

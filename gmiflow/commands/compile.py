@@ -32,9 +32,7 @@ def command(file: str, emit: str | None, directory: str | None, output: str, **c
     Equal inputs give equal bytes. Files of an earlier compilation in the same folder are replaced.
     """
     if emit == "tokens":
-        from gmiflow.syntax.parser import tokens_text
-
-        click.echo(tokens_text(file), nl=False)
+        _emit_tokens(file)
         return
     compilation = compile_file(file, chosen_options(chosen), stop_after=emit or "python")
     finish(compilation.diagnostics, output)
@@ -47,12 +45,23 @@ def command(file: str, emit: str | None, directory: str | None, output: str, **c
     click.echo(f"wrote {target}/plan.json and {len(compilation.programs)} programs", err=True)
 
 
+def _emit_tokens(file: str) -> None:
+    from gmiflow.diagnostics import Diagnostic
+    from gmiflow.syntax import parser, text
+
+    source = parser.read(Path(file), file)
+    if isinstance(source, Diagnostic):
+        finish([source])
+    else:
+        click.echo(text.tokens_text(source), nl=False)
+
+
 def emitted(compilation: Compilation, stage: str) -> str:
     """One stage of a compilation that succeeded, as deterministic text."""
     if stage == "ast":
-        from gmiflow.syntax.ast import dump
+        from gmiflow.syntax.text import module_text
 
-        return dump(compilation.checked.module)
+        return module_text(compilation.checked.module) if compilation.checked.module else ""
     if stage == "ir" and compilation.workflow is not None:
         return ir_text.workflow_text(compilation.workflow)
     if stage == "mapping" and compilation.mapped is not None:

@@ -1,0 +1,42 @@
+"""Run-time failures as diagnostics: they point back at the `.gmi` line of the stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gmiflow.diagnostics import Diagnostic
+from gmiflow.runtime.events import Failure
+from gmiflow.source import Source, Span
+
+
+def as_diagnostic(event: Failure) -> Diagnostic:
+    """One failure of a run, with the last lines of the GMI's log."""
+    failure = event.failure
+    who = f"GMI {event.gmi}: " if event.gmi is not None else ""
+    where = f", in stage `{failure.stage}`" if failure.stage else ""
+    span = _line(failure.file, failure.line)
+    notes = [f"{event.reason}{where}", *failure.notes]
+    if span is None and failure.file and failure.line:
+        notes.append(f"declared at {failure.file}:{failure.line}")
+    if event.log_tail:
+        notes.append("last lines of its log:")
+        notes += [f"  {line}" for line in event.log_tail]
+    if event.log is not None:
+        notes.append(f"whole log: {event.log}")
+    return Diagnostic(code=failure.code, message=who + failure.message, span=span, notes=tuple(notes))
+
+
+def _line(file: str | None, line: int) -> Span | None:
+    """The text of a line, without its indentation; None when the file is not there any more."""
+    if file is None or line < 1:
+        return None
+    try:
+        source = Source(file, Path(file).read_text(encoding="utf-8").removeprefix("\ufeff"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    lines = source.text.splitlines(keepends=True)
+    if line > len(lines):
+        return None
+    start = sum(map(len, lines[: line - 1]))
+    text = lines[line - 1].rstrip()
+    return Span(source, start + len(text) - len(text.lstrip()), start + len(text))

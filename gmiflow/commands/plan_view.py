@@ -1,0 +1,76 @@
+"""A launch plan as a table for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmiflow.plan import GMIPlan, LaunchPlan, TrainingPlan
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_ROWS = 24
+"""GMIs shown at most; a larger plan is cut in the middle."""
+
+
+def headline(plan: LaunchPlan) -> list[str]:
+    """The plan in a few lines of plain text."""
+    target = plan.target
+    device = "the CPU" if target.device == "cpu" else f"{target.devices} GPU{'s' if target.devices > 1 else ''}"
+    lines = [f"workflow {plan.source.workflow} of {plan.source.file} on target {target.name} ({device})"]
+    shown = plan.trainings if len(plan.trainings) <= 4 else plan.trainings[:3]
+    lines += [_training(plan, training) for training in shown]
+    if len(shown) < len(plan.trainings):
+        lines.append(f"... and {len(plan.trainings) - len(shown)} more trainings")
+    return lines
+
+
+def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
+    gmis = plan.members(training.name)
+    sizes = sorted({gmi.num_env for gmi in gmis}, reverse=True)
+    per_gmi = " or ".join(map(str, sizes))
+    kinds = sorted({group.kind for group in plan.collectives if group.training == training.name})
+    collective = f"gradients reduced by {', '.join(kinds)}" if kinds else "no collective"
+    count = f"{len(gmis)} GMI{'s' if len(gmis) > 1 else ''}"
+    return (
+        f"{training.name}: num_env {training.num_env} = {per_gmi} on each of {count}, horizon {training.horizon}, "
+        f"{training.iterations} iterations, seed {training.seed}; mapping {training.mapping}, "
+        f"execution {training.execution}, {collective}"
+    )
+
+
+def table(plan: LaunchPlan) -> RenderableType:
+    """One row per GMI: stages, environments, device, cores, collective."""
+    from rich import box
+    from rich.table import Table
+
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title, justify in (
+        ("GMI", "right"), ("training", "left"), ("stages", "left"), ("environments", "right"),
+        ("device", "left"), ("cores", "right"), ("collective", "left"), ("program", "left"),
+    ):  # fmt: skip
+        view.add_column(title, justify=justify)  # type: ignore[arg-type]
+    rows = list(plan.gmis)
+    cut = len(rows) > MOST_ROWS
+    for gmi in rows[: MOST_ROWS // 2] if cut else rows:
+        view.add_row(*_row(plan, gmi))
+    if cut:
+        view.add_row("...", f"{len(rows) - MOST_ROWS} more", "", "", "", "", "", "")
+        for gmi in rows[-(MOST_ROWS // 2) :]:
+            view.add_row(*_row(plan, gmi))
+    return view
+
+
+def _row(plan: LaunchPlan, gmi: GMIPlan) -> tuple[str, ...]:
+    groups = [group for group in plan.collectives if gmi.id in group.members]
+    device = "cpu" if plan.target.device == "cpu" else f"gpu {gmi.device} ({gmi.backend}, {gmi.share:.0%})"
+    return (
+        str(gmi.id),
+        gmi.training,
+        ", ".join(gmi.stages),
+        f"{gmi.num_env} ({gmi.env_offset}..{gmi.env_offset + gmi.num_env - 1})",
+        device,
+        str(gmi.cores),
+        ", ".join(f"{group.kind} of {len(group.members)}" for group in groups) or "-",
+        gmi.program,
+    )

@@ -1,0 +1,204 @@
+"""`gmiflow run`: compile (or read a plan), show it, start it, watch it, sum it up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gmiflow.commands.compile import write
+from gmiflow.commands.failures import as_diagnostic
+from gmiflow.commands.options import chosen_options, compile_options
+from gmiflow.commands.plan_view import headline, table
+from gmiflow.commands.report import finish, show
+from gmiflow.pipeline import compile_file
+from gmiflow.plan import LaunchPlan, PlanError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What is about to run.
+
+    Attributes:
+        params: parameters of the file as (name, value, origin).
+        sources: `.gmi` files to keep in the run directory.
+    """
+
+    plan: LaunchPlan
+    programs: dict[str, str]
+    params: list[dict[str, Any]]
+    sources: list[tuple[str, str]]
+
+
+@click.command(name="run")
+@click.argument("file", type=click.Path(), required=False)
+@compile_options
+@click.option("--resume", metavar="RUN", type=click.Path(), help="Go on from a run directory or a checkpoint.")
+@click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
+@click.option("--dry-run", is_flag=True, help="Print everything that would be started, and start nothing.")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(  # noqa: PLR0913 - one parameter per option
+    file: str | None,
+    resume: str | None,
+    run_dir: str | None,
+    dry_run: bool,
+    output: str,
+    **chosen: Any,  # noqa: ANN401 - click
+) -> None:
+    """Compile FILE and run it, or run a plan.json.
+
+    With --resume and without FILE, the plan of that run goes on. Ctrl-C ends at the next iteration
+    with a checkpoint; a second Ctrl-C ends at once.
+    """
+    if file is None and resume is None:
+        raise click.UsageError("name a .gmi file, a plan.json, or a run with --resume")
+    job = _prepare(file, resume, chosen)
+    name = f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory = Path(run_dir) if run_dir else _unused(Path("runs") / name)
+    if output == "text":
+        _show_plan(job.plan)
+    if dry_run:
+        _show_commands(job, directory, resume)
+        return
+    sys.exit(_run(job, directory, resume, output))
+
+
+def _prepare(file: str | None, resume: str | None, chosen: dict[str, Any]) -> Job:
+    """The plan from a `.gmi` file, a plan.json or an earlier run; exits with diagnostics."""
+    if file is not None and not file.endswith(".json"):
+        compilation = compile_file(file, chosen_options(chosen))
+        finish(compilation.diagnostics)
+        assert compilation.plan and compilation.programs and compilation.workflow
+        params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]
+        sources = [(Path(s.name).name, s.text) for s in compilation.checked.sources if not s.name.startswith("std")]
+        return Job(plan=compilation.plan, programs=compilation.programs, params=params, sources=sources)
+    path = Path(file) if file is not None else _run_directory(Path(str(resume))) / "plan.json"
+    return _from_plan(path, chosen)
+
+
+def _from_plan(path: Path, chosen: dict[str, Any]) -> Job:
+    """Read a plan; of the compiler's options only --iterations applies to it."""
+    from gmiflow.codegen.render import render
+
+    given = [name for name, value in chosen.items() if value and name != "iterations"]
+    if given:
+        raise click.UsageError(f"{path} is compiled already: --{given[0].replace('_', '-')} needs the .gmi file")
+    try:
+        plan = LaunchPlan.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except (PlanError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path}: {error}") from error
+    if chosen.get("iterations") is not None:
+        if not str(chosen["iterations"]).isdigit():
+            raise click.UsageError(f"--iterations {chosen['iterations']}: expected a whole number")
+        count = int(chosen["iterations"])
+        trainings = tuple(dataclasses.replace(training, iterations=count) for training in plan.trainings)
+        plan = dataclasses.replace(plan, trainings=trainings)
+    beside = path.parent / "params.json"
+    params = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else []
+    sources = [(source.name, source.read_text(encoding="utf-8")) for source in sorted(path.parent.glob("*.gmi"))]
+    return Job(plan=plan, programs=render(plan), params=params, sources=sources)
+
+
+def _run_directory(resume: Path) -> Path:
+    """The run directory that ``resume`` is, or that the checkpoint ``resume`` lies in."""
+    for folder in (resume, *resume.parents):
+        if (folder / "plan.json").exists():
+            return folder
+    raise click.UsageError(f"--resume {resume}: neither a run directory nor a checkpoint in one")
+
+
+def _unused(directory: Path) -> Path:
+    """``directory``, or the first of ``directory-2``, ``-3``, ... that does not exist."""
+    candidate, number = directory, 1
+    while candidate.exists():
+        number += 1
+        candidate = directory.with_name(f"{directory.name}-{number}")
+    return candidate
+
+
+def _show_plan(plan: LaunchPlan) -> None:
+    from rich.console import Console
+
+    for line in headline(plan):
+        click.echo(line, err=True)
+    Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
+
+
+def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
+    """What `run` would write and start."""
+    from gmiflow.hardware import usable_cpus
+    from gmiflow.runtime.launch import assign_cpus
+
+    plan = job.plan
+    click.echo(f"would write {directory}/: plan.json, params.json, {len(job.programs)} programs, logs, checkpoints")
+    for parameter in job.params:
+        click.echo(f"param {parameter['name']} = {parameter['value']} ({parameter['origin']})")
+    for group in plan.collectives:
+        click.echo(f"collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
+    cpus = assign_cpus(plan.gmis, usable_cpus())
+    again = f" --resume {resume}" if resume else ""
+    for gmi in plan.gmis:
+        pinned = ",".join(map(str, cpus[gmi.id]))
+        click.echo(
+            f"GMI {gmi.id}: backend {gmi.backend}, CPUs {pinned}, {gmi.threads} threads: "
+            f"python {directory}/programs/{gmi.program} --rendezvous DIR --run-dir {directory}{again}"
+        )
+    click.echo("nothing was started")
+
+
+def _run(job: Job, directory: Path, resume: str | None, output: str) -> int:
+    """Write the run directory, run, and return the exit code."""
+    from gmiflow.commands.run_view import choose_view
+    from gmiflow.runtime.events import Event, Failure
+    from gmiflow.runtime.launch import run_plan
+
+    _write_run_directory(job, directory)
+    view = choose_view(job.plan, output, terminal=sys.stderr.isatty())
+    failures: list[Failure] = []
+    with view as on_event:
+
+        def receive(event: Event) -> None:
+            if isinstance(event, Failure):
+                failures.append(event)
+            on_event(event)
+
+        result = run_plan(
+            job.plan, directory / "programs", directory, resume=Path(resume) if resume else None, on_event=receive
+        )
+    show([as_diagnostic(failure) for failure in failures])
+    if output == "text":
+        _summary(job.plan, result, directory)
+    return result.exit_code
+
+
+def _write_run_directory(job: Job, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    write(directory / "programs", job.plan, job.programs)
+    shutil.move(directory / "programs" / "plan.json", directory / "plan.json")
+    (directory / "params.json").write_text(json.dumps(job.params, indent=2) + "\n", encoding="utf-8")
+    for name, text in job.sources:
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def _summary(plan: LaunchPlan, result: Any, directory: Path) -> None:  # noqa: ANN401 - RunResult, imported lazily
+    from gmiflow.commands.run_view import duration
+
+    for training in plan.trainings:
+        made = result.iterations.get(training.name, 0)
+        value = result.mean_return.get(training.name)
+        steps = result.env_steps.get(training.name, 0)
+        shown = "no episode ended" if value is None else f"mean return {value:,.1f}"
+        click.echo(
+            f"{training.name}: {result.status} after {made} iterations, {shown}, {steps:,} env steps in "
+            f"{duration(result.wall_s)} ({steps / max(result.wall_s, 1e-9):,.0f} per second)"
+        )
+    click.echo(f"run directory {directory}")

@@ -1,0 +1,203 @@
+"""What one sees while a run goes on: bars on a terminal, lines elsewhere, JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from gmiflow.plan import LaunchPlan
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Started
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+LINE_EVERY_S = 2.0
+"""Between two lines of the same training where there is no terminal."""
+
+
+class View(Protocol):
+    """Shows events; a context manager around the run."""
+
+    def __enter__(self) -> Callable[[Event], None]:
+        """Start showing; returns the function to call with each event."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop showing."""
+        ...
+
+
+class LineView:
+    """Lines on stderr: what a log file or a CI job keeps."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        """Show the trainings of ``plan``."""
+        self._totals = {training.name: training.iterations for training in plan.trainings}
+        self._last_s: dict[str, float] = {}
+        self._rates = {name: Rate() for name in self._totals}
+
+    def __enter__(self) -> Callable[[Event], None]:
+        return self.show
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, event: Event) -> None:
+        """Write the event as a line, when it deserves one."""
+        if isinstance(event, Started):
+            click.echo(started_text(event), err=True)
+        elif isinstance(event, Iteration):
+            self._iteration(event)
+        elif isinstance(event, Checkpoint):
+            click.echo(f"{event.training}: checkpoint {event.path}", err=True)
+
+    def _iteration(self, event: Iteration) -> None:
+        rate = self._rates[event.training]
+        rate.add(event)
+        total, now = self._totals[event.training], time.monotonic()
+        last = event.iteration == total
+        if not last and now - self._last_s.get(event.training, 0.0) < LINE_EVERY_S:
+            return
+        self._last_s[event.training] = now
+        remaining = (total - event.iteration) * rate.iteration_s
+        click.echo(
+            f"{event.training}: iteration {event.iteration}/{total}  {rate.text()}  {episode_text(event)}"
+            + ("" if last else f"  ETA {duration(remaining)}"),
+            err=True,
+        )
+
+
+class BarView:
+    """A progress bar per training on a terminal."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        """Show the trainings of ``plan``."""
+        self._totals = {training.name: training.iterations for training in plan.trainings}
+        self._rates = {name: Rate() for name in self._totals}
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Callable[[Event], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._progress: Progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=Console(stderr=True),
+        )
+        self._progress.start()
+        for name, total in self._totals.items():
+            self._tasks[name] = self._progress.add_task(name, total=total, detail="starting")
+        return self.show
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, event: Event) -> None:
+        """Update the bars."""
+        if isinstance(event, Started):
+            self._progress.console.print(started_text(event), highlight=False)
+            for name, iteration in event.iteration.items():
+                self._progress.update(self._tasks[name], completed=iteration)
+        elif isinstance(event, Iteration):
+            rate = self._rates[event.training]
+            rate.add(event)
+            remaining = (self._totals[event.training] - event.iteration) * rate.iteration_s
+            detail = f"{rate.text()}  {episode_text(event)}  ETA {duration(remaining)}"
+            self._progress.update(self._tasks[event.training], completed=event.iteration, detail=detail)
+
+
+class JsonView:
+    """One JSON object per event on stdout."""
+
+    def __enter__(self) -> Callable[[Event], None]:
+        return self.show
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, event: Event) -> None:
+        """Write the event."""
+        data = {"event": type(event).__name__, **dataclasses.asdict(event)}
+        click.echo(json.dumps(data, default=str))
+
+
+class Rate:
+    """Smoothed speed and the parts of the time, over the latest iterations of one training."""
+
+    def __init__(self, weight: float = 0.1) -> None:
+        """Give a new iteration ``weight`` against all before."""
+        self._weight = weight
+        self._values: dict[str, float] = {}
+
+    def add(self, event: Iteration) -> None:
+        """Count an iteration."""
+        new = {
+            "steps": float(event.env_steps),
+            "seconds": event.seconds,
+            "collect": event.collect_s,
+            "learn": event.learn_s,
+            "communicate": event.communicate_s,
+        }
+        weight = self._weight if self._values else 1.0
+        for name, value in new.items():
+            self._values[name] = (1.0 - weight) * self._values.get(name, 0.0) + weight * value
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of an iteration."""
+        return self._values.get("seconds", 0.0)
+
+    def text(self) -> str:
+        """Environment steps per second, and where the time goes."""
+        values = self._values
+        parts = {name: values[name] for name in ("collect", "learn", "communicate")}
+        total = sum(parts.values()) or 1.0
+        split = " ".join(f"{name} {part / total:.0%}" for name, part in parts.items())
+        return f"{values['steps'] / max(values['seconds'], 1e-9):,.0f} env steps/s ({split})"
+
+
+def started_text(event: Started) -> str:
+    """When everything is set up."""
+    resumed = {name: iteration for name, iteration in event.iteration.items() if iteration}
+    after = f", going on after iteration {max(resumed.values())}" if resumed else ""
+    return f"started {len(event.cpus)} GMIs in {event.start_s:.1f} s{after}"
+
+
+def episode_text(event: Iteration) -> str:
+    """Mean return and length of the latest episodes."""
+    if event.mean_return is None or event.episode_length is None:
+        return "no episode ended yet"
+    return f"return {event.mean_return:,.1f}  episode length {event.episode_length:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person writes them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 90:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def choose_view(plan: LaunchPlan, output: str, *, terminal: bool) -> View:
+    """The view for ``--format`` and the terminal."""
+    if output == "json":
+        return JsonView()
+    return BarView(plan) if terminal and len(plan.trainings) <= 16 else LineView(plan)
+
+
+def failures_of(event: Event) -> tuple[Failure, ...]:
+    """The failures that a `Finished` carries."""
+    return event.result.failures if isinstance(event, Finished) else ()
