@@ -13,6 +13,10 @@ def has_gpu() -> bool:
     return listing.returncode == 0 and "GPU" in listing.stdout
 
 
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files; read the difference")
+
+
 def pytest_collection_modifyitems(config, items):
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items or has_gpu():

@@ -9,11 +9,12 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "gmiflow"
 
-LEAVES = {"api", "plan", "source", "hashing", "hardware", "resources"}
+LEAVES = {"api", "plan", "source", "codes", "hashing", "hardware", "resources"}
 ALLOWED = {
-    "diagnostics": {"source"},
-    "codes": {"source"},
-    "syntax": {"source", "diagnostics", "codes", "resources"},
+    "diagnostics": {"source", "codes"},
+    "diagnostic_formats": {"source", "codes", "diagnostics"},
+    "compatibility": {"plan"},
+    "syntax": {"source", "diagnostics", "codes", "resources", "plan"},
     "ir": {"source", "plan"},
     "passes": {"source", "diagnostics", "codes", "resources", "syntax", "ir", "plan", "hardware", "compatibility"},
     "compatibility": {"plan"},
