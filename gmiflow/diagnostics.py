@@ -15,6 +15,7 @@ from gmiflow.source import Span
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _TAB = "    "
+_MAX_COLUMNS = 140
 _COLORS = {
     "error": "\x1b[1;31m",
     "warning": "\x1b[1;33m",
@@ -174,29 +175,46 @@ def _block(diagnostic: Diagnostic, color: bool) -> str:
     places += diagnostic.secondary
     numbers = [place.span.source.position(place.span.start)[0] for place in places]
     width = len(str(max(numbers, default=1)))
-    previous = None
-    for index, place in enumerate(places):
+    previous: tuple[str, int] | None = None
+    for index, (place, number) in enumerate(zip(places, numbers, strict=True)):
         mark = paint(diagnostic.severity, "^") if index == 0 and diagnostic.span else paint("place", "-")
-        lines += _excerpt(place, mark, width, paint, show_file=place.span.source.name != previous)
-        previous = place.span.source.name
+        excerpt = _excerpt(place, mark, width, paint)
+        here = (place.span.source.name, number)
+        if here == previous:
+            excerpt = excerpt[3:]
+        elif previous is not None and here[0] == previous[0]:
+            excerpt = [f"{' ' * width} {paint('place', '...')}", *excerpt[2:]]
+        lines += excerpt
+        previous = here
     lines += [f"{' ' * width} = {note}" for note in diagnostic.notes]
     return "\n".join(lines) + "\n"
 
 
-def _excerpt(place: Label, mark: str, width: int, paint: Callable[[str, str], str], *, show_file: bool) -> list[str]:
-    """A source line with the marked range under it."""
+def _excerpt(place: Label, mark: str, width: int, paint: Callable[[str, str], str]) -> list[str]:
+    """Place, an empty line, the source line, and under it the marks with their text."""
     span = place.span
     line, column = span.source.position(span.start)
+    number = column
     text = span.source.line_text(span.start)
     length = max(1, min(span.end - span.start, len(text) - column + 1))
+    text, column = _window(text, column)
     before, marked = text[: column - 1], text[column - 1 : column - 1 + length]
     indent = " " * len(before.replace("\t", _TAB))
     carets = mark * max(1, len(marked.replace("\t", _TAB)))
     gutter = paint("place", "|")
-    head = [f"{' ' * width}{paint('place', '-->')} {span.source.name}:{line}:{column}"] if show_file else []
     return [
-        *head,
+        f"{' ' * width}{paint('place', '-->')} {span.source.name}:{line}:{number}",
         f"{' ' * width} {gutter}",
         f"{paint('place', str(line).rjust(width))} {gutter} " + text.replace("\t", _TAB).rstrip(),
         f"{' ' * width} {gutter} {indent}{carets}" + (f" {place.text}" if place.text else ""),
     ]
+
+
+def _window(text: str, column: int) -> tuple[str, int]:
+    """The part of a very long line that is shown, and the column in it."""
+    if len(text) <= _MAX_COLUMNS:
+        return text, column
+    start = max(0, column - 1 - _MAX_COLUMNS // 2)
+    shown = text[start : start + _MAX_COLUMNS]
+    head, tail = "..." if start else "", "..." if start + _MAX_COLUMNS < len(text) else ""
+    return head + shown + tail, column - start + len(head)

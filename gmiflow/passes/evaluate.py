@@ -30,11 +30,19 @@ from gmiflow.syntax import ast
 from gmiflow.syntax.words import DIMENSIONS, FUNCTIONS, UNITS
 
 
+_DECIMAL = {"kB": "KiB", "KB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}
+"""Units that are no units here, and what the user probably means."""
+
+
 class Scope(Protocol):
     """What names mean at one place."""
 
     def value(self, path: ast.Path) -> Typed | None:
         """The value of a name, or None after reporting why it has none."""
+        ...
+
+    def knows(self, name: str) -> bool:
+        """Whether a name means anything here."""
         ...
 
 
@@ -67,8 +75,8 @@ def _evaluate(node: ast.Expression, scope: Scope, report: Report, expected: Valu
         case ast.Constant():
             return _constant(node, report, expected)
         case ast.Path():
-            if expected is not None and expected.kind == "enum" and node.text in expected.members:
-                return Typed(value=node.text, type=ValueType(kind="enum", members=expected.members))
+            if expected is not None and expected.kind == "enum":
+                return _enum_member(node, scope, report, expected)
             return scope.value(node)
         case ast.Group():
             return _evaluate(node.inner, scope, report, expected)
@@ -82,6 +90,17 @@ def _evaluate(node: ast.Expression, scope: Scope, report: Report, expected: Valu
             return _unary(node, scope, report)
         case ast.Binary():
             return _binary(node, scope, report)
+
+
+def _enum_member(node: ast.Path, scope: Scope, report: Report, expected: ValueType) -> Typed | None:
+    """A bare name where an enum is expected is first a member of it, then a name in scope."""
+    if node.text in expected.members:
+        return Typed(value=node.text, type=ValueType(kind="enum", members=expected.members))
+    if scope.knows(node.names[0].text):
+        return scope.value(node)
+    message = f"expected {_a(expected)}, found `{node.text}`"
+    report.unknown("E0301", message, node.span, node.text, expected.members)
+    return None
 
 
 def _constant(node: ast.Constant, report: Report, expected: ValueType | None) -> Typed | None:
@@ -109,6 +128,10 @@ def _quantity(node: ast.Constant, report: Report, expected: ValueType | None) ->
         units = [name for name, (of, _) in UNITS.items() if not dimension or of == dimension]
         span = Span(node.span.source, node.span.end - len(unit), node.span.end)
         wanted = f"; {DIMENSIONS[dimension]} expected" if dimension else ""
+        if unit in _DECIMAL:
+            notes = [f"sizes are counted in powers of 1024: write `{_DECIMAL[unit]}`"]
+            report.add("E0305", f"unknown unit `{unit}`{wanted}", span, notes=notes, replace=_DECIMAL[unit])
+            return None
         report.unknown("E0305", f"unknown unit `{unit}`{wanted}", span, unit, units, what="the units are")
         return None
     dimension, factor = UNITS[unit]
@@ -342,12 +365,14 @@ def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, 
         message = f"expected {dimension}, found {found}"
         report.add("E0305", message, expression.span, notes=[f"units of {expected.dimension}: {units}"])
         return
-    notes = []
+    notes: list[str] = []
+    found = _a(typed.type)
     if typed.is_auto:
         notes = [f"a parameter admits `auto` when its type is `auto {expected}`"]
     elif expected.kind == "int" and typed.type.kind == "float":
         notes = ["`floor` and `ceil` make whole numbers"]
-    report.add("E0301", f"expected {_a(expected)}, found {_a(typed.type)}", expression.span, notes=notes)
+        found = f"the number {show(typed.value)}"
+    report.add("E0301", f"expected {_a(expected)}, found {found}", expression.span, notes=notes)
 
 
 def _a(kind: ValueType) -> str:

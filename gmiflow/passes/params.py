@@ -29,6 +29,11 @@ def kind_name(meaning: object) -> str:
     return _KIND_NAMES[cast("type[ast.Param]", type(meaning))]
 
 
+def a_role(role: str) -> str:
+    """A role with its article."""
+    return f"an {role}" if role == "agent" else f"a {role}"
+
+
 def declared_at(meaning: object) -> list[tuple[Span, str]]:
     """Secondary place of a declaration, empty for a module."""
     name = getattr(meaning, "name", None)
@@ -71,6 +76,10 @@ class UnitScope:
             self.report.add("E0207", message, path.span, secondary=declared_at(meaning))
             return None
         return self.of(unit).param(meaning)
+
+    def knows(self, name: str) -> bool:
+        """Whether a name means anything here."""
+        return name in self.unit.names
 
     def find(self, path: ast.Path, extra: Sequence[str] = ()) -> tuple[Unit, object] | None:
         """File and declaration of a name, or None (reported, unless the name is broken).
@@ -125,6 +134,10 @@ class LocalScope:
     def __init__(self, outer: UnitScope) -> None:
         self.outer = outer
         self.values: dict[str, Typed | None] = {}
+
+    def knows(self, name: str) -> bool:
+        """Whether a name means anything here."""
+        return name in self.values or self.outer.knows(name)
 
     def value(self, path: ast.Path) -> Typed | None:
         """The value of a parameter, or of a name of the file."""

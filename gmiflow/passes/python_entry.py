@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gmiflow.diagnostics import closest
+from gmiflow.passes.params import a_role
 from gmiflow.passes.report import Report
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
@@ -120,7 +121,7 @@ def _check_class(
     ok = _check_constructor(entry, module, found, report)
     has_role = _role(module.tree, found)
     if role is not None and has_role is not None and has_role != role:
-        report.add("E0214", f"`{name}` is a {has_role}, used here as a {role}", entry.span, secondary=[place])
+        report.add("E0214", f"`{name}` is {a_role(has_role)}, used here as {a_role(role)}", entry.span, secondary=[place])
         ok = False
     accepted = _accepted_params(found)
     for param, span in params.items():

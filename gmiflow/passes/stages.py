@@ -8,7 +8,7 @@ from typing import Literal, cast
 from gmiflow.ir.workflow import Value
 from gmiflow.passes.evaluate import evaluate, is_true
 from gmiflow.passes.imports import Broken
-from gmiflow.passes.params import Given, LocalScope, UnitScope, bind_arguments, check_param_list, kind_name
+from gmiflow.passes.params import Given, LocalScope, UnitScope, a_role, bind_arguments, check_param_list, kind_name
 from gmiflow.passes.python_entry import check_entry
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import NEEDS, STAGE, STAGE_TYPE, read_settings, split_body
@@ -155,7 +155,7 @@ class StageMaker:
             return None
         if meaning.role != declared.role:
             place = [(meaning.name.span, "declared here")]
-            message = f"`{name}` is a {meaning.role}, not a {declared.role}"
+            message = f"`{name}` is {a_role(meaning.role)}, not {a_role(declared.role)}"
             report.add("E0207", message, declared.type.span, secondary=place)
         return scope.of(unit), meaning
 

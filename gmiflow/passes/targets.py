@@ -42,6 +42,7 @@ class TargetReader:
         self._loader = loader
         self._hardware = hardware
         self._resolving: list[ast.Target] = []
+        self._cyclic: list[ast.Target] = []
 
     def choose(self, scope: UnitScope, wanted: ast.Expression | None, overrides: Mapping[str, Given]) -> Target | None:
         """The target to compile for: the one asked for, the only one of the file, or this machine.
@@ -69,8 +70,11 @@ class TargetReader:
         self, home: UnitScope, target: ast.Target, arguments: tuple[ast.Argument, ...], caller: UnitScope, at: Span
     ) -> dict[str, Any] | None:
         """Fields of a target, those of its base included."""
+        if target in self._cyclic:
+            return None
         if target in self._resolving:
             self._report.add("E0413", f"target `{target.name.text}` is based on itself", at)
+            self._cyclic += self._resolving
             return None
         self._resolving.append(target)
         try:
@@ -171,6 +175,9 @@ class _Caller(UnitScope):
 
     def value(self, path: ast.Path) -> Typed | None:
         return self._local.value(path)
+
+    def knows(self, name: str) -> bool:
+        return self._local.knows(name)
 
 
 def _fields(found: Mapping[str, Found]) -> dict[str, Any]:

@@ -226,6 +226,10 @@ class Unifier:
         closed = tuple(dim for dim in dims if dim is not None)
         return TensorType(dtype=cast("DType", tensor.dtype), shape=closed) if len(closed) == len(dims) else None
 
+    def dimension(self, stage: str, dim: Term) -> str:
+        """One dimension in words: its size, its axis, or the name of an open variable."""
+        return str(self.size(stage, dim.name) or dim.name) if isinstance(dim, Variable) else str(dim)
+
     def _dim_text(self, stage: str, dim: Term) -> str:
         if isinstance(dim, Variable):
             size = self.size(stage, dim.name)

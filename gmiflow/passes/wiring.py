@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gmiflow.passes.imports import Broken
-from gmiflow.passes.params import UnitScope, kind_name
+from gmiflow.passes.params import UnitScope, a_role, kind_name
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import EDGE, read_settings
 from gmiflow.passes.stages import StageOf, StagePort
@@ -81,7 +81,7 @@ class Wiring:
                 self._connect(edge, source, source_name, target, target_name, attributes)
 
     def check_complete(self) -> None:
-        """Report required inputs that nothing drives, and shape variables that no edge gives a size."""
+        """Report required inputs that nothing drives, and cycles that nothing breaks."""
         for stage in self.stages:
             if stage.type is None or not stage.type.whole or stage.name in self._doubtful:
                 self.whole = False
@@ -89,9 +89,12 @@ class Wiring:
             for port in stage.type.ports.values():
                 if port.direction == "in" and not self._may_be_open(stage, port):
                     self._report_open(stage, port)
-            if self.whole:
-                self._check_sizes(stage)
         self._check_cycles()
+
+    def check_sizes(self) -> None:
+        """Report shape variables that no edge gives a size."""
+        for stage in self.stages:
+            self._check_sizes(stage)
 
     def _may_be_open(self, stage: StageOf, port: StagePort) -> bool:
         served = self._mode == "serve" and isinstance(port.shape, Weights)
@@ -206,6 +209,7 @@ class Wiring:
             places = [(port.span, "declared here")]
             message = f"`{stage.name}.{name.text}` is {side} of an edge"
             self._report.add("E0405", message, name.span, secondary=places)
+            self._driven.setdefault((stage.name, name.text), name.span)
             return None
         return port
 
@@ -216,7 +220,7 @@ class Wiring:
             return False
         if (source.role, target.role) in _ROLE_PAIRS:
             return True
-        message = f"a {source.role} cannot drive a {target.role}"
+        message = f"{a_role(source.role)} cannot drive {a_role(target.role)}"
         places = [(a.span, f"output of the {source.role}"), (b.span, f"input of the {target.role}")]
         notes = ["simulator and agent drive each other and the trainer; the trainer gives the agent its weights"]
         self._report.add("E0405", message, edge.span, secondary=places, notes=notes)
@@ -278,14 +282,11 @@ class Wiring:
             return "E0303", f"elements are {a.dtype} on the left and {b.dtype} on the right"
         if len(a.dims) != len(b.dims):
             return "E0302", f"{len(a.dims)} axes on the left, {len(b.dims)} on the right"
-        for left, right in zip(a.dims, b.dims, strict=True):
+        for axis, (left, right) in enumerate(zip(a.dims, b.dims, strict=True), 1):
             if not self.unifier.unify(wire.source.name, left, wire.target.name, right):
-                return "E0302", self._size_conflict(wire, a, b)
+                sizes = [self.unifier.dimension(s.name, d) for s, d in ((wire.source, left), (wire.target, right))]
+                return "E0302", f"axis {axis} is {sizes[0]} on the left and {sizes[1]} on the right"
         return None
-
-    def _size_conflict(self, wire: Wire, a: Tensor, b: Tensor) -> str:
-        left, right = self.unifier.text(wire.source.name, a), self.unifier.text(wire.target.name, b)
-        return f"{left} on the left, {right} on the right"
 
     def _remember(self, wire: Wire) -> None:
         for stage, port in ((wire.source, wire.source_port), (wire.target, wire.target_port)):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gmiflow.diagnostics import closest
 from gmiflow.ir.workflow import Sizing
-from gmiflow.passes.params import Given, UnitScope
+from gmiflow.passes.params import Given, UnitScope, a_role
 from gmiflow.passes.python_entry import check_entry
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import ASYNC, PLACE, SIZING, WORKFLOW, Found, Spec, read_settings, split_body
@@ -61,7 +62,7 @@ class WorkflowChecker:
         settings = cast("list[ast.Setting]", parts[ast.Setting])
         found = self._settings(settings, overrides)
         mode = self._value(found, "mode")
-        self._check_mode(workflow, found, mode)
+        self._check_mode(workflow, settings, found, mode)
         wiring = Wiring(self._scope, self._stages, mode, report)
         wiring.connect(cast("list[ast.Edge]", parts[ast.Edge]))
         broken = workflow.name.text in self._scope.unit.module.broken
@@ -72,6 +73,8 @@ class WorkflowChecker:
         for statement in cast("list[ast.Require]", parts[ast.Require]):
             check_require(statement, self._scope, report)
         components = self._components(workflow, wiring, mode) if wiring.whole and not broken else ()
+        if components:
+            wiring.check_sizes()
         values = {**_DEFAULTS, **{n: f.value.value for n, f in found.items() if f.value is not None}}
         whole = len(report) == before and not broken and bool(components)
         return CheckedWorkflow(
@@ -95,7 +98,9 @@ class WorkflowChecker:
             check_entry(gmi, None, {}, self._scope.unit.folder, self._report)
         return found
 
-    def _check_mode(self, workflow: ast.Workflow, found: Mapping[str, Found], mode: str | None) -> None:
+    def _check_mode(
+        self, workflow: ast.Workflow, settings: list[ast.Setting], found: Mapping[str, Found], mode: str | None
+    ) -> None:
         report = self._report
         staleness = found.get("max_staleness")
         if staleness is not None and mode not in ("async", None):
@@ -105,8 +110,9 @@ class WorkflowChecker:
             return
         required = ["mode", "num_env"] + (["horizon"] if mode != "serve" else [])
         required += ["max_staleness"] if mode == "async" else []
+        misspelt = {closest(s.name.text, WORKFLOW) for s in settings if s.name.text not in WORKFLOW}
         for name in required:
-            if name not in found:
+            if name not in found and name not in misspelt:
                 hints = {"mode": "`mode = sync`", "num_env": "`num_env = auto`", "horizon": "`horizon = 16`"}
                 hint = hints.get(name, "`mode = async { max_staleness = 1 }`")
                 message = f"workflow `{workflow.name.text}` does not set `{name}`"
@@ -152,14 +158,14 @@ class WorkflowChecker:
         for role in ("simulator", "agent", "trainer"):
             stages = [stage for stage in group if stage.role == role]
             if len(stages) > 1:
-                places = [(stage.declaration.name.span, f"a {role}") for stage in stages]
+                places = [(stage.declaration.name.span, a_role(role)) for stage in stages]
                 message = f"connected stages with {len(stages)} {role}s are not supported yet"
                 notes = ["stages that are connected hold one simulator, one agent and at most one trainer"]
                 report.add("E0504", message, workflow.name.span, secondary=places, notes=notes)
                 return False
             if not stages and role != "trainer":
                 places = [(stage.declaration.name.span, "connected to no " + role) for stage in group]
-                message = f"connected stages without {role} are not supported yet"
+                message = f"connected stages without {a_role(role)} are not supported yet"
                 report.add("E0504", message, workflow.name.span, secondary=places)
                 return False
         trainer = next((stage for stage in group if stage.role == "trainer"), None)

@@ -55,8 +55,13 @@ class TooDeep(Exception):
         self.token = token
 
 
-def raw_tokens(text: str) -> Iterator[Token]:
-    """Every token that the grammar does not ignore; runs of unknown characters become `ERROR` tokens."""
+def raw_tokens(text: str, offset: int = 0) -> Iterator[Token]:
+    """Every token that the grammar does not ignore; runs of unknown characters become `ERROR` tokens.
+
+    Args:
+        text: to lex.
+        offset: added to the tokens' positions.
+    """
     terminals = _terminals()
     match, ignored = terminals.pattern.match, terminals.ignored
     position, length = 0, len(text)
@@ -64,18 +69,22 @@ def raw_tokens(text: str) -> Iterator[Token]:
         found = match(text, position)
         if found is None:
             end = _unknown_end(text, position)
-            yield Token(ERROR, text[position:end], position, end_pos=end)
+            yield Token(ERROR, text[position:end], position + offset, end_pos=end + offset)
             position = end
             continue
         end = found.end()
         kind = found.lastgroup or ERROR
         if kind not in ignored:
-            yield Token(kind, found.group(), position, end_pos=end)
+            yield Token(kind, found.group(), position + offset, end_pos=end + offset)
         position = end
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str, offset: int = 0) -> list[Token]:
     """The tokens that the parser sees: newlines that end nothing are dropped, and the last line is ended.
+
+    Args:
+        text: to lex.
+        offset: added to the tokens' positions.
 
     A newline ends a statement unless it is inside () or [], or follows `{`, `,` or another newline.
 
@@ -85,7 +94,7 @@ def tokens(text: str) -> list[Token]:
     kept: list[Token] = []
     open_brackets: list[str] = []
     last = "_NL"
-    for token in raw_tokens(text):
+    for token in raw_tokens(text, offset):
         kind = token.type
         if kind == "_NL":
             if last in ("_NL", "LBRACE", "COMMA") or (open_brackets and open_brackets[-1] != "LBRACE"):
@@ -99,7 +108,7 @@ def tokens(text: str) -> list[Token]:
         kept.append(token)
         last = kind
     if last != "_NL":
-        kept.append(Token("_NL", "", len(text), end_pos=len(text)))
+        kept.append(Token("_NL", "", offset + len(text), end_pos=offset + len(text)))
     return kept
 
 

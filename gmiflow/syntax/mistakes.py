@@ -250,6 +250,10 @@ def _word_operator(mistake: Mistake) -> Diagnostic | None:
         operator = _WORD_OPERATORS[mistake.value]
         return _say(mistake, "E0115", f"`{mistake.value}` is written `{operator}`", replacement=operator)
     before = mistake.before
+    if before is not None and before.type == "QUANTITY" and (word := before.value.split()[-1]) in ("and", "or"):
+        end = cast("int", before.end_pos)  # `2 and` reads like a quantity
+        span = Span(mistake.source, end - len(word), end)
+        return _say(mistake, "E0115", f"`{word}` is written `{_WORD_OPERATORS[word]}`", span=span, replacement=_WORD_OPERATORS[word])
     if before is not None and before.type == "NAME" and before.value == "not" and "AND" in mistake.accepts:
         return _say(mistake, "E0115", "`not` is written `!`", span=mistake.span_of(before), replacement="!")
     return None
@@ -321,8 +325,10 @@ _RULES: tuple[Callable[[Mistake], Diagnostic | None], ...] = (
 
 def _unexpected(mistake: Mistake) -> Diagnostic:
     expected = expected_phrase(mistake.accepts)
-    if mistake.kind in ("_NL", "$END"):
-        return _say(mistake, "E0101", f"{expected} is missing at the end of the line")
+    if mistake.before is not None and (mistake.kind in ("_NL", "$END") or mistake.starts_line()):
+        end = cast("int", mistake.before.end_pos) - (len(mistake.before.value) if mistake.before.type == "_NL" else 0)
+        place = Span(mistake.source, end, end)
+        return _say(mistake, "E0101", f"{expected} is missing at the end of the line", span=place)
     return _say(mistake, "E0101", f"expected {expected}, found {_what(mistake)}")
 
 

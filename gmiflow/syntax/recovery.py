@@ -7,6 +7,7 @@ lost something is listed as broken, so that the checker does not complain about 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -15,11 +16,14 @@ from lark.exceptions import UnexpectedToken
 
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.source import Source
+from gmiflow.syntax import lexer
 from gmiflow.syntax.mistakes import Mistake, explain
 from gmiflow.syntax.parser import feed
 from gmiflow.syntax.words import DECLARATION_KEYWORDS
 
 MAX_MISTAKES_PER_DECLARATION = 20
+MAX_TOKENS_TO_REPAIR = 50_000
+"""A longer declaration is given up after its first mistake: parsing it again and again would take minutes."""
 
 _OPENERS = frozenset(("LBRACE", "LPAR", "LSQB"))
 _CLOSERS = frozenset(("RBRACE", "RPAR", "RSQB"))
@@ -52,45 +56,44 @@ def _chunks(text: str, tokens: list[Token]) -> list[list[Token]]:
 
     A declaration keyword in column 1 starts a chunk even inside brackets: then the bracket was never closed.
     """
-    chunks: list[list[Token]] = []
-    chunk: list[Token] = []
+    starts: list[int] = []
     depth = 0
-    line_end = True
-    for token in tokens:
-        start = cast("int", token.start_pos)
-        first = start == 0 or text[start - 1] == "\n"
-        if chunk and token.type != "_NL" and _starts_chunk(token, first, line_end, depth):
-            docs = _trailing_docs(chunk)
-            following = chunk[len(chunk) - docs :]
-            chunk = chunk[: len(chunk) - docs]
-            if chunk:
-                chunks.append(chunk)
-            chunk = following
+    for index, token in enumerate(tokens):
+        if token.type != "_NL" and _starts_chunk(text, tokens, index, depth):
+            starts.append(index - _docs_before(tokens, index))
             depth = 0
-        chunk.append(token)
-        depth += (token.type in _OPENERS) - (token.type in _CLOSERS)
-        depth = max(depth, 0)
-        line_end = token.type == "_NL"
-    return [*chunks, chunk] if chunk else chunks
+        depth = max(0, depth + (token.type in _OPENERS) - (token.type in _CLOSERS))
+    if not starts or starts[0] > 0:
+        starts.insert(0, 0)
+    return [tokens[start:end] for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True) if start < end]
 
 
-def _starts_chunk(token: Token, first: bool, line_end: bool, depth: int) -> bool:
+def _starts_chunk(text: str, tokens: list[Token], index: int, depth: int) -> bool:
+    token = tokens[index]
+    start = cast("int", token.start_pos)
+    before = cast("int", tokens[index - 1].start_pos) if index else 0
+    if index and "\n" not in text[before:start]:
+        return False
     keyword = token.value in DECLARATION_KEYWORDS
+    column_1 = start == 0 or text[start - 1] == "\n"
     if depth == 0:
-        return line_end and (keyword or first) and token.type not in _CLOSERS and token.type != "LBRACE"
-    return first and keyword and token.value != "require"
+        return (keyword or column_1) and token.type not in _CLOSERS and token.type not in ("LBRACE", "DOC")
+    return column_1 and keyword and token.value != "require"
 
 
-def _trailing_docs(chunk: list[Token]) -> int:
-    """Number of tokens at the end of a chunk that document the next one."""
+def _docs_before(tokens: list[Token], index: int) -> int:
+    """Number of tokens before ``index`` that document it."""
     count = 0
-    while count + 2 <= len(chunk) and chunk[-count - 1].type == "_NL" and chunk[-count - 2].type == "DOC":
+    while index - count >= 2 and tokens[index - count - 1].type == "_NL" and tokens[index - count - 2].type == "DOC":
         count += 2
     return count
 
 
 def _parse_chunk(source: Source, chunk: list[Token], diagnostics: list[Diagnostic]) -> Tree[Token] | None:
-    tokens = chunk if chunk[-1].type == "_NL" else [*chunk, _newline_after(chunk[-1])]
+    """Parse one declaration; after a mistake, blank the statement that has it and parse again."""
+    offset, end = cast("int", chunk[0].start_pos), cast("int", chunk[-1].end_pos)
+    text = source.text[offset:end]
+    tokens = lexer.tokens(text, offset)  # again: an unclosed bracket before it hid its line ends
     for _ in range(MAX_MISTAKES_PER_DECLARATION):
         try:
             return feed(tokens, "item")
@@ -98,15 +101,13 @@ def _parse_chunk(source: Source, chunk: list[Token], diagnostics: list[Diagnosti
             index = _index_of(tokens, error.token)
             accepts = frozenset(cast("set[str]", error.interactive_parser.accepts()))
             diagnostics.append(explain(Mistake(source=source, tokens=tokens, index=index, accepts=accepts)))
-            shorter = _without_mistake(source.text, tokens, index)
-            if shorter is None:
+            wrong = _statement_around(source.text, tokens, index)
+            if wrong is None or len(tokens) > MAX_TOKENS_TO_REPAIR:
                 return None
-            tokens = shorter
+            start, stop = wrong[0] - offset, wrong[1] - offset
+            text = text[:start] + re.sub(r"[^\r\n]", " ", text[start:stop]) + text[stop:]
+            tokens = lexer.tokens(text, offset)
     return None
-
-
-def _newline_after(token: Token) -> Token:
-    return Token("_NL", "", cast("int", token.end_pos), end_pos=token.end_pos)
 
 
 def _index_of(tokens: list[Token], token: Token) -> int:
@@ -116,20 +117,20 @@ def _index_of(tokens: list[Token], token: Token) -> int:
     return next(i for i, candidate in enumerate(tokens) if candidate is token)
 
 
-def _without_mistake(text: str, tokens: list[Token], index: int) -> list[Token] | None:
-    """The tokens without the statement around ``index``, or None when the declaration cannot be saved."""
+def _statement_around(text: str, tokens: list[Token], index: int) -> tuple[int, int] | None:
+    """Where the statement with the mistake starts and stops, or None when the declaration cannot be saved."""
     opener = _enclosing_brace(tokens, index)
     if opener is None:
-        head = tokens[:index]
-        complete = bool(head) and head[-1].type in ("RBRACE", "_NL") and index < len(tokens)
-        return [*head, _newline_after(head[-1])] if complete and head[-1].type == "RBRACE" else None
+        if index < len(tokens) and index and tokens[index - 1].type == "RBRACE":  # the declaration was complete
+            return cast("int", tokens[index].start_pos), cast("int", tokens[-1].end_pos)
+        return None
     start = _statement_start(tokens, opener, index)
     end = _statement_end(text, tokens, start, index)
-    if end <= start or end >= len(tokens) or not any(t.type == "RBRACE" for t in tokens[end:]):
+    if end <= start or end >= len(tokens) or not any(token.type == "RBRACE" for token in tokens[end:]):
         return None
-    if tokens[end].type in ("_NL", "COMMA"):
+    if tokens[end].type == "COMMA":
         end += 1
-    return tokens[:start] + tokens[end:]
+    return cast("int", tokens[start].start_pos), cast("int", tokens[end - 1].end_pos)
 
 
 def _enclosing_brace(tokens: list[Token], index: int) -> int | None:
