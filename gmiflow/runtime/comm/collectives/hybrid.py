@@ -1,0 +1,159 @@
+"""`hybrid`: collectives composed of two levels.
+
+An inner group reduces among its members, one of them (the leader) carries the partial result
+through the upper group, and the inner group spreads what came back. Two compositions:
+
+- `two_level_layout`: the inner groups are the GMIs of one GPU (`ipc`), the upper group has one GMI
+  per GPU (`rp`). Any number of GMIs per GPU.
+- `paper_layout`: as the paper composes them (section "Communicator"). The j-th GMIs of all GPUs form
+  a ring (`rp`) for j < k; the first member of each ring and all other GMIs meet in the upper group
+  (`ip`, or `rp` for k = m, which needs leaders on different GPUs and so m <= n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gmiflow.runtime.comm.collectives.base import Collective
+from gmiflow.runtime.comm.collectives.ipc import IPCCollective
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Who meets whom, as ranks of the whole group.
+
+    Attributes:
+        inner: disjoint groups; a rank in none of them goes straight to the upper group.
+        leaders: for each inner group, its member in the upper group.
+        upper: ranks of the upper group.
+    """
+
+    inner: tuple[tuple[int, ...], ...]
+    leaders: tuple[int, ...]
+    upper: tuple[int, ...]
+
+    def inner_of(self, rank: int) -> tuple[int, ...]:
+        """The inner group of a rank, empty when it has none."""
+        return next((group for group in self.inner if rank in group), ())
+
+    def leader_of(self, rank: int) -> int:
+        """The rank that carries this rank's part to the upper group."""
+        return next((head for group, head in zip(self.inner, self.leaders, strict=True) if rank in group), rank)
+
+
+def two_level_layout(devices: Sequence[str]) -> Levels:
+    """Inner groups by device, led by their first rank.
+
+    Args:
+        devices: for each rank, the name of its GPU.
+    """
+    columns = _by_device(devices)
+    shared = tuple(column for column in columns if len(column) > 1)
+    return Levels(shared, tuple(column[0] for column in shared), tuple(column[0] for column in columns))
+
+
+def paper_layout(devices: Sequence[str], k: int) -> Levels:
+    """k rings across all GPUs; their leaders, on different GPUs where possible, and the rest above.
+
+    Raises:
+        ValueError: when the GPUs hold different numbers of GMIs, or k is not within 0..m.
+    """
+    columns = _by_device(devices)
+    per_gpu = len(columns[0])
+    if any(len(column) != per_gpu for column in columns):
+        raise ValueError("rings need the same number of GMIs on every GPU")
+    if not 0 <= k <= per_gpu:
+        raise ValueError(f"k is {k}, but a GPU holds {per_gpu} GMIs")
+    if len(columns) == 1:
+        return Levels((), (), tuple(range(len(devices))))
+    rings = tuple(tuple(column[j] for column in columns) for j in range(k))
+    leaders = tuple(ring[j % len(ring)] for j, ring in enumerate(rings))
+    rest = tuple(column[j] for j in range(k, per_gpu) for column in columns)
+    return Levels(rings, leaders, tuple(sorted((*leaders, *rest))))
+
+
+def _by_device(devices: Sequence[str]) -> list[tuple[int, ...]]:
+    """Ranks of each device, devices in order of their first rank."""
+    columns: dict[str, list[int]] = {}
+    for rank, device in enumerate(devices):
+        columns.setdefault(device, []).append(rank)
+    return [tuple(column) for column in columns.values()]
+
+
+class HybridCollective(Collective):
+    """One member of a two-level group; owns the collectives it is made of."""
+
+    def __init__(
+        self,
+        name: str,
+        members: tuple[int, ...],
+        rank: int,
+        levels: Levels,
+        inner: Collective | None,
+        upper: Collective | None,
+    ) -> None:
+        """Compose.
+
+        Args:
+            name: name in the plan.
+            members: GMI ids in rank order.
+            rank: index of this member.
+            levels: the layout, the same on all members.
+            inner: collective of ``levels.inner_of(rank)`` in that order, None when that is empty.
+            upper: collective of ``levels.upper``, None when this rank is not in it or is alone there.
+        """
+        super().__init__(name, members, rank)
+        group = levels.inner_of(rank)
+        self._inner = inner
+        self._upper = upper
+        self._root = group.index(levels.leader_of(rank)) if group else 0
+        if (inner is None) == bool(group):
+            raise ValueError(f"rank {rank} {'needs an' if group else 'has no'} inner group")
+        self._levels = levels
+
+    @property
+    def capturable(self) -> bool:
+        """Whether calls can be recorded in a CUDA graph: when all parts can."""
+        return all(getattr(part, "capturable", False) for part in (self._inner, self._upper) if part is not None)
+
+    def check(self) -> None:
+        """Look for a failure of work that the GPU has done; raises `GMIError` as the parts do."""
+        for part in (self._inner, self._upper):
+            if isinstance(part, (IPCCollective, HybridCollective)):
+                part.check()
+
+    def close(self) -> None:
+        """Close the parts, inner first: its members wait for each other."""
+        for part in (self._inner, self._upper):
+            if part is not None:
+                part.close()
+
+    def _all_reduce(self, flat: Tensor, op: str) -> None:
+        if isinstance(self._inner, IPCCollective):
+            self._inner.reduce(flat, self._root, op)
+        elif self._inner is not None:
+            self._inner.all_reduce(flat, op)
+        if self._upper is not None:
+            self._upper.all_reduce(flat, op)
+        if self._inner is not None:
+            self._inner.broadcast(flat, self._root)
+
+    def _broadcast(self, flat: Tensor, root: int) -> None:
+        group = self._levels.inner_of(root)
+        if self._inner is not None and self.rank in group:
+            self._inner.broadcast(flat, group.index(root))  # the leader has it now
+        if self._upper is not None:
+            self._upper.broadcast(flat, self._levels.upper.index(self._levels.leader_of(root)))
+        if self._inner is not None and self.rank not in group:
+            self._inner.broadcast(flat, self._root)
+
+    def _barrier(self) -> None:
+        if self._inner is not None:
+            self._inner.barrier()
+        if self._upper is not None:
+            self._upper.barrier()
+        if self._inner is not None:
+            self._inner.barrier()

@@ -1,0 +1,160 @@
+"""`rp`: a ring over GMIs on different GPUs, by NCCL (gloo on the CPU, where it is the reference of the tests).
+
+Process groups are made directly on a store of their own, never through torch.distributed's global
+state: one process can be a member of several groups, and nothing else in it notices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+from gmiflow.runtime.comm.collectives.base import Collective
+from gmiflow.runtime.comm.collectives.exchange import HostExchange
+from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, NOT_SUPPORTED, PEER_LOST, GMIError, error
+
+TIMEOUT_S = 300.0
+MULTI_RANK_VERSION = (2, 30)
+"""First NCCL that admits several ranks on one GPU, behind NCCL_MULTI_RANK_GPU_ENABLE; experimental there."""
+
+_OPERATIONS = {
+    "sum": distributed.ReduceOp.SUM,
+    "max": distributed.ReduceOp.MAX,
+    "min": distributed.ReduceOp.MIN,
+}
+
+
+class RingCollective(Collective):
+    """A member of a group with one GMI per GPU. Calls on the GPU are enqueued and can be captured.
+
+    NCCL names no culprit: a member that does not come is reported as a time-out of the group, and
+    by torch's watchdog, which ends the process when a GPU collective hangs longer than the time-out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        members: tuple[int, ...],
+        exchange: HostExchange,
+        device: torch.device,
+        store_path: Path,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        max_ctas: int = 0,
+    ) -> None:
+        """Connect and reduce once. Collective over the exchange.
+
+        Args:
+            name: name in the plan.
+            members: GMI ids in rank order.
+            exchange: the same members on the host.
+            device: a GPU for NCCL, the CPU for gloo.
+            store_path: file by which the members find each other; new, and the same for all.
+            timeout_s: how long a call may take.
+            max_ctas: thread blocks that NCCL may use, 0 for its own choice.
+
+        Raises:
+            GMIError: E0710 when two members share a GPU and NCCL does not admit it; E0705.
+        """
+        super().__init__(name, members, exchange.rank)
+        self._device = device
+        self._timeout_s = timeout_s
+        if device.type == "cuda":
+            self._require_one_member_per_gpu(exchange)
+        store = distributed.FileStore(str(store_path), self.size)
+        store.set_timeout(timedelta(seconds=timeout_s))
+        self._group: Any = self._connect(store, max_ctas)
+        trial = torch.ones(1, device=device)
+        self._all_reduce(trial, "sum")  # NCCL connects at the first call, which must not be a captured one
+        if float(trial) != self.size:
+            raise error(NOT_SUPPORTED, f"the trial reduction of {name} gave {float(trial)} instead of {self.size}")
+
+    @property
+    def capturable(self) -> bool:
+        """Whether calls can be recorded in a CUDA graph."""
+        return self._device.type == "cuda"
+
+    def close(self) -> None:
+        """Leave the group; the peers must not wait for this member any more."""
+        if self._group is not None:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+                self._group.shutdown()
+            self._group = None
+
+    def _connect(self, store: distributed.Store, max_ctas: int) -> object:
+        timeout = timedelta(seconds=self._timeout_s)
+        if self._device.type != "cuda":
+            return distributed.ProcessGroupGloo(
+                distributed.PrefixStore(self.name, store), self.rank, self.size, timeout
+            )
+        options = distributed.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        if max_ctas > 0:
+            options.config.max_ctas = max_ctas
+        torch.cuda.set_device(self._device)
+        return distributed.ProcessGroupNCCL(distributed.PrefixStore(self.name, store), self.rank, self.size, options)
+
+    def _require_one_member_per_gpu(self, exchange: HostExchange) -> None:
+        uuid = str(torch.cuda.get_device_properties(self._device).uuid)
+        uuids = [message["uuid"] for message in exchange.gather({"uuid": uuid})]
+        if len(set(uuids)) == len(uuids) or multi_rank_enabled(torch.cuda.nccl.version(), os.environ):
+            return
+        shared = next(u for u in uuids if uuids.count(u) > 1)
+        names = ", ".join(f"GMI {gmi}" for gmi, u in zip(self.members, uuids, strict=True) if u == shared)
+        raise error(NOT_SUPPORTED, f"{names} of {self.name} share a GPU, and NCCL takes one member per GPU")
+
+    def _all_reduce(self, flat: Tensor, op: str) -> None:
+        options = distributed.AllreduceOptions()
+        options.reduceOp = _OPERATIONS[op]
+        self._wait(lambda: self._group.allreduce([flat], options))
+
+    def _broadcast(self, flat: Tensor, root: int) -> None:
+        options = distributed.BroadcastOptions()
+        options.rootRank = root
+        options.rootTensor = 0
+        self._wait(lambda: self._group.broadcast([flat], options))
+
+    def _barrier(self) -> None:
+        token = torch.zeros(1, device=self._device)
+        self._all_reduce(token, "sum")
+        if self._device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize(self._device)
+
+    def _wait(self, start: Any) -> None:  # noqa: ANN401 - a callable that gives torch's Work
+        """Enqueue (NCCL) or finish (gloo) an operation, turning torch's errors into ours."""
+        try:
+            start().wait()
+        except RuntimeError as failure:  # torch.distributed.DistBackendError is one
+            raise self._translated(failure) from failure
+
+    def _translated(self, failure: RuntimeError) -> GMIError:
+        late = "timed out" in str(failure).lower() or "timeout" in str(failure).lower()
+        others = ", ".join(f"GMI {gmi}" for gmi in self.members if gmi != self.members[self.rank])
+        if late:
+            text = f"one of {others} did not come to the collective {self.name} within {self._timeout_s:g} s"
+            return error(COLLECTIVE_TIMED_OUT, text, str(failure))
+        return error(PEER_LOST, f"the collective {self.name} with {others} broke", str(failure))
+
+
+def multi_rank_environment(version: tuple[int, ...]) -> dict[str, str] | None:
+    """Variables with which NCCL of ``version`` admits several ranks on one GPU; None when it cannot.
+
+    They must be set before the process starts. NVLink multicast does not work with it, and the
+    ranks' kernels must fit the GPU together.
+    """
+    if version[:2] < MULTI_RANK_VERSION:
+        return None
+    return {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "8"}
+
+
+def multi_rank_enabled(version: tuple[int, ...], environment: Mapping[str, str]) -> bool:
+    """Whether this process may share its GPU with another rank of the same NCCL group."""
+    return multi_rank_environment(version) is not None and environment.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"

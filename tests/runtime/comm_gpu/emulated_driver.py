@@ -1,0 +1,106 @@
+"""Takes the place of `cuda_driver` where there is no GPU: memory of this process, kernels on CPU threads."""
+
+import contextlib
+import ctypes
+import itertools
+
+import numpy as np
+import torch
+from emulator import KERNEL_INDEX, Launch
+
+from gmiflow.runtime.comm.collectives import ipc_layout as layout
+
+
+class EmulatedDriver:
+    """One "machine"; members are threads of this process.
+
+    Attributes:
+        open_slabs: slabs and mappings that are not closed yet.
+        log: what was closed, in order: "unmap" and "free".
+    """
+
+    def __init__(self, library, mps=True, uuids=None):
+        self.library, self.mps = library, mps
+        self.uuids = iter(uuids) if uuids else itertools.repeat("00")
+        self.exports: dict[bytes, int] = {}
+        self.memory: dict[int, np.ndarray] = {}
+        self.log: list[str] = []
+        driver = self
+
+        class Slab:
+            def __init__(self, size):
+                raw = np.zeros(size + 16, np.uint8)
+                self.address = raw.ctypes.data + -raw.ctypes.data % 16
+                driver.memory[self.address] = raw
+
+            def export(self):
+                handle = len(driver.exports).to_bytes(64, "big")
+                driver.exports[handle] = self.address
+                return handle
+
+            def close(self):
+                driver.log.append("free")
+
+        class ImportedSlab:
+            def __init__(self, handle):
+                self.address = driver.exports[handle]
+
+            def close(self):
+                driver.log.append("unmap")
+
+        class Module:
+            def __init__(self, source, constants, capability, names):
+                self.names = names
+
+            def ctas_per_sm(self, threads):
+                return 4
+
+            def launch(self, name, ctas, threads, stream, arguments):
+                index = KERNEL_INDEX.get(
+                    {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64"}.get(
+                        name.removeprefix("all_reduce_"), name
+                    )
+                )
+                launch = Launch(arguments=arguments, kernel=index, ctas=ctas, present=1)
+                driver.library.run_group(ctypes.byref(launch), 1, 1, ctas, threads)
+
+            def close(self):
+                driver.log.append("unload")
+
+        self.Slab, self.ImportedSlab, self.Module = Slab, ImportedSlab, Module
+
+    def describe(self, device):
+        return _Device(next(self.uuids), self.mps)
+
+    def current_stream(self, device):
+        return 0
+
+    def capturing(self):
+        return False
+
+    def synchronize(self, device):
+        pass
+
+    def device_words(self, count, device):
+        return torch.zeros(count, dtype=torch.int64)
+
+    def host_words(self, count):
+        return torch.zeros(count, dtype=torch.int64)
+
+    def write(self, address, data):
+        ctypes.memmove(address, data, len(data))
+
+    def read(self, address, size):
+        return ctypes.string_at(address, size)
+
+
+class _Device:
+    def __init__(self, uuid, mps):
+        self.uuid, self.mps, self.sm_count, self.capability = uuid, mps, 2, (9, 0)
+
+
+@contextlib.contextmanager
+def small_blocks(monkeypatch):
+    """Blocks of 16 threads (a tail of a broadcast needs 15), as a thread of the CPU stands for each."""
+    monkeypatch.setattr(layout, "THREADS", 16)
+    yield
