@@ -34,6 +34,13 @@ def detected(hardware: Hardware | None) -> dict[str, Any]:
     }
 
 
+def _overlaid(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``own`` over ``base``; a base for another kind of device has nothing to say about this one."""
+    if own.get("device", base["device"]) != base["device"]:
+        base = {"devices": 1}
+    return {**base, **own}
+
+
 class TargetReader:
     """Resolves targets with their `base` chains."""
 
@@ -106,7 +113,7 @@ class TargetReader:
             check_require(statement, local, report)
         if fields is None or any(item.value is None for item in found.values()):
             return None
-        return {**fields, **_fields(found)}
+        return _overlaid(fields, _fields(found))
 
     def _base(self, home: UnitScope, local: Scope, base: ast.Expression) -> dict[str, Any] | None:
         path, arguments = (base.callee, base.arguments) if isinstance(base, ast.Call) else (base, ())
@@ -154,7 +161,7 @@ class TargetReader:
         found = read_settings((), TARGET, scope, self._report, owner="a target", overrides=overrides)
         if fields is None or any(item.value is None for item in found.values()):
             return None
-        target = Target(name=name, **{**fields, **_fields(found)})
+        target = Target(name=name, **_overlaid(fields, _fields(found)))
         if target.device == "cpu" and target.devices > 1:
             notes = ["the CPU counts as one device; `gmi_per_gpu` says how many GMIs share it"]
             self._report.add("E0408", f"target `{name}` has {target.devices} CPU devices", at, notes=notes)

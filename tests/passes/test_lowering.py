@@ -1,0 +1,140 @@
+"""Mapping, sizing and communication lowering, seen through the pipeline."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gmiflow.hardware import GPU, Hardware
+from gmiflow.passes.sizing import cut
+from gmiflow.pipeline import Options, compile_file
+
+ANT = str(Path(__file__).parents[2] / "examples" / "ant.gmi")
+CPU = Hardware(cores=4, gpus=())
+GPUS = Hardware(
+    cores=8,
+    gpus=tuple(
+        GPU(index=i, uuid=f"GPU-{i}", name="NVIDIA H200", sm_count=132, memory_bytes=143771 << 20, mig=False)
+        for i in range(2)
+    ),
+)
+
+
+def lower(hardware=CPU, target="cpu", workflow="train", **overrides):
+    pairs = tuple((path.replace("__", "."), str(value)) for path, value in overrides.items())
+    return compile_file(ANT, Options(workflow=workflow, target=target, overrides=pairs), hardware=hardware)
+
+
+def slices(compilation):
+    return [(s.env_offset, s.num_env) for s in compilation.sized.slices]
+
+
+def codes(compilation):
+    return [d.code for d in compilation.diagnostics if d.severity == "error"]
+
+
+@given(
+    strata=st.integers(1, 300),
+    stratum=st.sampled_from([1, 2, 4, 8, 16]),
+    parts=st.integers(1, 12),
+)
+def test_a_cut_covers_everything_once_in_whole_strata(strata, stratum, parts):
+    if strata < parts:
+        return
+    ranges = cut(strata * stratum, stratum, parts)
+    assert len(ranges) == parts
+    covered = [env for offset, count in ranges for env in range(offset, offset + count)]
+    assert covered == list(range(strata * stratum))
+    counts = [count for _, count in ranges]
+    assert all(count % stratum == 0 for count in counts)
+    assert max(counts) - min(counts) <= stratum
+
+
+def test_environments_are_cut_evenly():
+    assert slices(lower(num_env=256, target__gmi_per_gpu=2)) == [(0, 128), (128, 128)]
+
+
+def test_uneven_shards_are_whole_strata_and_said():
+    compilation = lower(num_env=80, target__gmi_per_gpu=2)
+    assert slices(compilation) == [(0, 48), (48, 32)]
+    assert [d.code for d in compilation.diagnostics] == ["W0502"]
+
+
+def test_too_few_strata_is_an_error_with_the_nearest_legal_numbers():
+    compilation = lower(num_env=64, target__gmi_per_gpu=5)
+    assert codes(compilation) == ["E0502"]
+    notes = " ".join(compilation.diagnostics[-1].notes)
+    assert "num_env = 80" in notes and "4 GMIs" in notes
+
+
+def test_auto_on_the_cpu_is_one_gmi_per_core_at_most_ten():
+    assert lower(num_env=4096).sized.gmi_per_gpu == 4
+    many = Hardware(cores=64, gpus=())
+    assert lower(many, num_env=4096).sized.gmi_per_gpu == 10
+
+
+def test_auto_num_env_is_marked_as_modelled():
+    sized = lower(num_env="auto").sized
+    assert dict(sized.origins)["num_env"].startswith("modelled")
+    assert sized.num_env > 0
+
+
+def test_every_template_that_was_not_taken_has_a_reason():
+    mapped = lower().mapped
+    assert mapped.template == "dp_only"
+    reasons = {r.choice: r.reason for r in mapped.rejected}
+    assert set(reasons) == {"dp_mp", "e_at", "ea_t", "mp_dp"}
+    # Ant: 60 observations and 8 actions and a reward of 4 bytes, two flags of 1 byte.
+    assert f"{4 * (60 + 8 + 1) + 2} bytes" in reasons["e_at"]
+
+
+@pytest.mark.parametrize("mapping", ["e_at", "ea_t", "dp_mp", "mp_dp"])
+def test_other_templates_are_refused_by_name(mapping):
+    compilation = lower(target__mapping=mapping)
+    assert codes(compilation) == ["E0501"]
+    assert mapping in compilation.diagnostics[-1].message
+
+
+def test_a_gpu_gets_graphs_and_async_gets_overlap():
+    assert lower(GPUS, "h200").sized.execution == "graph"
+    assert lower(GPUS, "h200", workflow="train_async").sized.execution == "overlap"
+    assert lower(CPU, "cpu").sized.execution == "eager"
+
+
+@pytest.mark.parametrize(
+    ("target", "overrides"),
+    [
+        ("cpu", {"workflow__execution": "graph"}),
+        ("h200", {"workflow__execution": "overlap"}),
+        ("cpu", {"target__backend": "mps"}),
+        ("h200", {"target__backend": "cpu"}),
+    ],
+)
+def test_what_the_target_cannot_do_is_an_error(target, overrides):
+    assert codes(lower(GPUS, target, **overrides)) == ["E0503"]
+
+
+def test_one_collective_for_all_trainers_of_a_training():
+    comm = lower(target__gmi_per_gpu=4).comm
+    assert [(c.name, c.kind, c.members) for c in comm.collectives] == [("train.gradient", "ip", (0, 1, 2, 3))]
+    assert lower(target__gmi_per_gpu=1).comm.collectives == ()
+
+
+def test_replicas_are_trainings_of_their_own():
+    compilation = lower(workflow__replicas=3, target__gmi_per_gpu=2, num_env=64)
+    plan = compilation.plan
+    assert [t.seed for t in plan.trainings] == [0, 1, 2]
+    assert len({t.name for t in plan.trainings}) == 3
+    assert [len(plan.members(t.name)) for t in plan.trainings] == [2, 2, 2]
+    assert {c.training for c in plan.collectives} == {t.name for t in plan.trainings}
+    assert all(t.num_env == 64 for t in plan.trainings)
+
+
+def test_replicas_on_several_gpus_take_turns(tmp_path):
+    text = Path(ANT).read_text().replace("targets.h200(gpus = 1)", "targets.h200(gpus = 2)")
+    options = Options(workflow="train", target="lab", overrides=(("workflow.replicas", "4"),))
+    compilation = compile_file(ANT, options, text=text, hardware=GPUS)
+    assert [g.device for g in compilation.plan.gmis] == [0, 1, 0, 1]
+    alone = compile_file(ANT, Options(workflow="train", target="lab"), text=text, hardware=GPUS)
+    assert [(g.device, g.num_env) for g in alone.plan.gmis] == [(0, 2048), (1, 2048)]
