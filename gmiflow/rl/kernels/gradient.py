@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import triton
+from torch import Tensor
 
 from gmiflow.rl.gradient import MinibatchGradient
 from gmiflow.rl.kernels.loss import STATISTICS_TILE, loss_kernel, reduce_kernel
-from gmiflow.rl.kernels.network import TritonNetwork
+from gmiflow.rl.kernels.network import Tiling, TritonNetwork
 from gmiflow.rl.losses import MEAN_BOUND, STATISTICS
 from gmiflow.rl.samples import Rows
 
@@ -23,12 +24,16 @@ _LOSS_ROWS_TILE = 64
 class TritonGradient(MinibatchGradient):
     """See `MinibatchGradient`; ``precision`` holds for this object's matrix products alone."""
 
+    tiling = Tiling()
+
     def _allocate(self, batches: list[int]) -> None:
         policy, flat = self._policy, self._flat
         action = policy.layout.action
         self._action_tile = triton.next_power_of_2(action)
         self._networks = {
-            n: TritonNetwork(policy.layout, policy.activation, flat, n, precision=self._precision, trains=True)
+            n: TritonNetwork(
+                policy.layout, policy.activation, flat, n, precision=self._precision, trains=True, tiling=self.tiling
+            )
             for n in batches
         }
         width = self._action_tile + STATISTICS_TILE
@@ -38,19 +43,24 @@ class TritonGradient(MinibatchGradient):
         """See `MinibatchGradient.compute`."""
         batch = rows.packed.shape[0]
         network, partial = self._networks[batch], self._loss_partials[batch]
-        layout, settings = self._policy.layout, self._settings
-        output = network.forward(rows.input)
+        self._loss(rows, network.forward(rows.input), network.output_gradient, partial, weight)
+        network.backward(rows.input)
+        programs = triton.cdiv(self._policy.layout.log_std_start, _REDUCE_TILE) + 1
+        self._reduce(network.partial, partial, network.splits, (programs,))
+
+    def _loss(self, rows: Rows, output: Tensor, gradient: Tensor, partial: Tensor, weight: float) -> None:
+        settings = self._settings
         loss_kernel[(partial.shape[0],)](
             rows.packed,
             output,
             self._log_std,
-            network.output_gradient,
+            gradient,
             partial,
-            batch,
+            rows.packed.shape[0],
             weight,
             rows.packed.stride(0),
             FIRST=rows.layout.input,
-            ACTION=layout.action,
+            ACTION=rows.layout.action,
             CLIP=settings.clip,
             VALUE_COEF=settings.value_coef,
             ENTROPY=settings.entropy,
@@ -61,16 +71,18 @@ class TritonGradient(MinibatchGradient):
             STATISTICS=STATISTICS_TILE,
             num_warps=2,
         )
-        network.backward(rows.input)
-        weights = layout.log_std_start
-        reduce_kernel[(triton.cdiv(weights, _REDUCE_TILE) + 1,)](
-            network.partial,
-            partial,
+
+    def _reduce(self, weights: Tensor, losses: Tensor, splits: int, grid: tuple[int]) -> None:
+        """Add partial sums; a grid of one program adds those of the losses only."""
+        layout = self._policy.layout
+        reduce_kernel[grid](
+            weights,
+            losses,
             self.reduced,
-            network.splits,
-            network.partial.stride(0),
-            partial.shape[0],
-            WEIGHTS=weights,
+            splits,
+            weights.stride(0),
+            losses.shape[0],
+            WEIGHTS=layout.log_std_start,
             SIZE=layout.size,
             ACTION=layout.action,
             ACTION_TILE=self._action_tile,
