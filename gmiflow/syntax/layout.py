@@ -1,0 +1,363 @@
+"""Pieces of formatted text and how they are laid out in lines: what the formatter is made of.
+
+A statement is a sequence of `Word`, `SPACE`, `Brackets` and `Block`. Brackets and blocks stay on their
+line while they fit and hold no comment, and are broken one element per line otherwise. Rows of the same
+kind stand in columns, gofmt's way: a blank line ends a table, a comment does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from gmiflow.syntax.comments import Before
+
+WIDTH: Final = 100
+"""Longest line, where a line can be broken at all."""
+INDENT: Final = 2
+
+
+class Space(Enum):
+    """A space that disappears where a line is broken."""
+
+    ONE = " "
+
+
+SPACE: Final = Space.ONE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+    """A token with the comments around it that belong to nothing larger.
+
+    Attributes:
+        behind: comment on the same line, after the token.
+    """
+
+    text: str
+    before: Before = Before()
+    behind: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """An element of brackets."""
+
+    pieces: tuple[Piece, ...]
+    before: Before = Before()
+    behind: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brackets:
+    """`(a, b)`, `[a, b]` or `.{a, b}`.
+
+    Attributes:
+        fill: broken, as many elements as fit stand on a line.
+    """
+
+    open: Word
+    items: tuple[Item, ...]
+    close: Word
+    fill: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A statement or declaration: cells that are aligned with those of the rows around it, then the rest.
+
+    Attributes:
+        kind: rows of one kind form a table.
+        cells: aligned columns in front; they fit on one line and hold no comments.
+        apart: a blank line must stand before it.
+    """
+
+    kind: str
+    cells: tuple[str, ...]
+    rest: tuple[Piece, ...]
+    before: Before = Before()
+    behind: str | None = None
+    apart: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """Statements in braces.
+
+    Attributes:
+        body: never on one line, unless it is empty.
+    """
+
+    open: Word
+    rows: tuple[Row, ...]
+    close: Word
+    body: bool = False
+
+
+Piece: TypeAlias = Word | Space | Brackets | Block
+
+
+def flat(pieces: Sequence[Piece]) -> str | None:
+    """The pieces on one line, or None when a comment or a body forbids it."""
+    parts: list[str] = []
+    for piece in pieces:
+        match piece:
+            case Space():
+                parts.append(" ")
+                continue
+            case Word():
+                text = None if piece.before.lines or piece.behind else piece.text
+            case Brackets():
+                text = _flat_brackets(piece)
+            case Block():
+                text = _flat_block(piece)
+        if text is None:
+            return None
+        parts.append(text)
+    return "".join(parts)
+
+
+def _flat_brackets(brackets: Brackets) -> str | None:
+    if any(item.before.lines or item.behind for item in brackets.items):
+        return None
+    elements = _all(flat(item.pieces) for item in brackets.items)
+    ends = flat((brackets.open, brackets.close))
+    if elements is None or ends is None:
+        return None
+    return brackets.open.text + ", ".join(elements) + brackets.close.text
+
+
+def _flat_block(block: Block) -> str | None:
+    if any(row.before.lines or row.behind for row in block.rows) or (block.body and block.rows):
+        return None
+    elements = _all(None if (rest := flat(row.rest)) is None else " ".join((*row.cells, rest)) for row in block.rows)
+    if elements is None or flat((block.open, block.close)) is None:
+        return None
+    return "{ " + ", ".join(elements) + " }" if elements else "{}"
+
+
+def _all(texts: Iterator[str | None]) -> list[str] | None:
+    found: list[str] = []
+    for text in texts:
+        if text is None:
+            return None
+        found.append(text)
+    return found
+
+
+class Writer:
+    """Writes pieces and rows into lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._line = ""
+        self._indent = 0
+        self._comment_ends_line = False
+
+    # Lines
+
+    def start(self, indent: int) -> None:
+        """Begin a line."""
+        self.end()
+        self._indent = indent
+
+    def end(self) -> None:
+        """Finish the line, if anything stands on it."""
+        if self._line:
+            self.lines.append(" " * self._indent + self._line.rstrip(" "))
+        self._line = ""
+        self._comment_ends_line = False
+
+    def blank(self) -> None:
+        """Leave a line blank, but never two, nor the first."""
+        self.end()
+        if self.lines and self.lines[-1]:
+            self.lines.append("")
+
+    @property
+    def _column(self) -> int:
+        return self._indent + len(self._line)
+
+    def _comment_behind(self, comment: str | None) -> None:
+        if comment:
+            self._line = f"{self._line}  {comment}"
+            self._comment_ends_line = True
+
+    def comments(self, before: Before, indent: int, *, first: bool = False) -> None:
+        """Comment lines, each on a line of its own; before the ``first`` element stands no blank line."""
+        for index, line in enumerate(before.lines):
+            if line.blank and not (first and index == 0):
+                self.blank()
+            self.start(indent)
+            self._line = line.text
+        self.end()
+        if before.blank and not (first and not before.lines):
+            self.blank()
+
+    # Pieces
+
+    def write(self, pieces: Sequence[Piece], continuation: int, reserve: int = 0) -> None:
+        """Write pieces, broken where they do not fit.
+
+        Args:
+            pieces: what to write.
+            continuation: indentation of a line that a comment forces inside the pieces.
+            reserve: columns that what follows needs on the last line.
+        """
+        for index, piece in enumerate(pieces):
+            match piece:
+                case Space():
+                    self._line += "" if self._comment_ends_line else " "
+                case Word():
+                    self._word(piece, continuation)
+                case Brackets() | Block():
+                    if self._comment_ends_line:
+                        self.start(continuation)
+                    text = flat((piece,))
+                    if text is None or not self._fits(text, pieces[index + 1 :], reserve):
+                        self._broken(piece, continuation)
+                    else:
+                        self._word(Word(text=text), continuation)
+
+    def _fits(self, text: str, following: Sequence[Piece], reserve: int) -> bool:
+        if text in ("()", "[]", "{}"):
+            return True
+        room = WIDTH - self._column
+        return len(text) + _length_to_break(following, reserve) <= room
+
+    def _word(self, word: Word, continuation: int) -> None:
+        if word.before.lines:
+            self.comments(_without_blanks(word.before), continuation)
+        if self._comment_ends_line or word.before.lines:
+            self.start(continuation)
+        self._line += word.text
+        self._comment_behind(word.behind)
+
+    def _broken(self, piece: Brackets | Block, continuation: int) -> None:
+        self._word(Word(text=piece.open.text, before=piece.open.before), continuation)
+        outer = self._indent
+        inner = outer + INDENT
+        self._comment_behind(piece.open.behind)
+        self.end()
+        if isinstance(piece, Block):
+            self.rows(piece.rows, inner)
+        elif (texts := _fillable(piece, WIDTH - inner)) is not None:
+            self._filled(texts, inner)
+        else:
+            self._one_by_one(piece.items, inner)
+        self.comments(Before(piece.close.before.lines), inner, first=not _count(piece))
+        self.start(outer)
+        self._line = piece.close.text
+        self._comment_behind(piece.close.behind)
+
+    def _one_by_one(self, items: Sequence[Item], indent: int) -> None:
+        for index, item in enumerate(items):
+            self.comments(item.before, indent, first=index == 0)
+            self.start(indent)
+            comma = "," if index < len(items) - 1 else ""
+            self.write(item.pieces, indent + INDENT, reserve=len(comma))
+            self._line += comma
+            self._comment_behind(item.behind)
+            self.end()
+
+    def _filled(self, texts: Sequence[str], indent: int) -> None:
+        self.start(indent)
+        for text in texts:
+            if self._line and self._column + 1 + len(text) > WIDTH:
+                self.start(indent)
+            self._line += f" {text}" if self._line else text
+        self.end()
+
+    # Rows
+
+    def rows(self, rows: Sequence[Row], indent: int) -> None:
+        """Statements one below the other, in tables."""
+        behind: list[tuple[int, str]] = []
+        for table in _tables(rows):
+            widths = [max(len(cell) for cell in column) for column in _columns(table)]
+            for row in table:
+                first = row is rows[0]
+                if row.apart and not first and not _has_blank(row.before):
+                    self.blank()
+                self.comments(row.before, indent, first=first)
+                self.start(indent)
+                self._line = "".join(f"{cell:<{width}} " for cell, width in zip(row.cells, widths, strict=False))
+                self.write(row.rest, indent + INDENT)
+                self.end()
+                if row.behind:
+                    behind.append((len(self.lines) - 1, row.behind))
+        self._align_comments(behind)
+
+    def _align_comments(self, behind: list[tuple[int, str]]) -> None:
+        """Append the comments behind rows; those of neighbouring lines start in one column."""
+        group: list[tuple[int, str]] = []
+        for entry, following in [*pairwise(behind), *((last, None) for last in behind[-1:])]:
+            group.append(entry)
+            if following is None or following[0] != entry[0] + 1:
+                width = max(len(self.lines[number]) for number, _ in group)
+                for number, comment in group:
+                    self.lines[number] = f"{self.lines[number]:<{width}}  {comment}"
+                group = []
+
+
+def _fillable(brackets: Brackets, width: int) -> list[str] | None:
+    """The elements with their commas, if several can share a line of ``width`` columns."""
+    if not brackets.fill or any(item.before.lines or item.behind for item in brackets.items):
+        return None
+    texts = _all(flat(item.pieces) for item in brackets.items)
+    if texts is None:
+        return None
+    texts = [f"{text}," for text in texts[:-1]] + texts[-1:]
+    return texts if all(len(text) <= width for text in texts) else None
+
+
+def _length_to_break(following: Sequence[Piece], reserve: int) -> int:
+    """Columns needed up to the next place where the line can be broken."""
+    length = 0
+    for piece in following:
+        match piece:
+            case Space():
+                length += 1
+            case Word():
+                if piece.before.lines:
+                    return length
+                length += len(piece.text)
+                if piece.behind:
+                    return length
+            case Brackets() | Block():
+                if _count(piece):
+                    return length + len(piece.open.text)
+                length += len(piece.open.text) + len(piece.close.text)
+    return length + reserve
+
+
+def _count(piece: Brackets | Block) -> int:
+    return len(piece.items) if isinstance(piece, Brackets) else len(piece.rows)
+
+
+def _without_blanks(before: Before) -> Before:
+    return Before(tuple(replace(line, blank=False) for line in before.lines))
+
+
+def _has_blank(before: Before) -> bool:
+    return before.blank or any(line.blank for line in before.lines)
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Neighbouring rows of one kind without a blank line between them."""
+    table: list[Row] = []
+    for row in rows:
+        if table and (row.kind != table[-1].kind or row.apart or _has_blank(row.before)):
+            yield table
+            table = []
+        table.append(row)
+    if table:
+        yield table
+
+
+def _columns(table: Sequence[Row]) -> Iterator[list[str]]:
+    for index in range(max(len(row.cells) for row in table)):
+        yield [row.cells[index] for row in table if index < len(row.cells)]
