@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("gmiflow.commands.check", "Check a .gmi file and show every mistake in it."),
     "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
+    "doctor": ("gmiflow.commands.doctor", "Say what this machine has, what is missing, and the mend."),
 }
 """Name to (module, one-line help). The module has a click command called `command`."""
 
