@@ -61,7 +61,7 @@ class GMIRuntime:
         self.iteration = 0
         self.clock = clock or StageClock([stage.name for stage in context.training.stages])
         self._reporter = reporter
-        self._reported = 0
+        self._reported = self._learned = 0
         self._reported_s = self._diagnosed_s = time.perf_counter()
         self._counters: dict[str, float] = {}
         self._since_checkpoint = torch.zeros(2, dtype=torch.float64)
@@ -75,7 +75,7 @@ class GMIRuntime:
             GMIError: E0706 to E0710.
         """
         start = time.perf_counter()
-        context, training = self.context, self.context.training
+        context = self.context
         self.stages = build_stages(context, self.clock)
         self._episodes = EpisodeStatistics(context.gmi.num_env, context.device)
         self._execution = self._lowered()
@@ -118,6 +118,7 @@ class GMIRuntime:
 
     def learn(self) -> Mapping[str, Tensor]:
         """One update; returns the trainer's metrics as 0-d tensors."""
+        self._learned = self.iteration + 1
         return self._execution.learn()
 
     def finish(self) -> None:
@@ -141,6 +142,8 @@ class GMIRuntime:
     def _finish_iteration(self) -> None:
         """Report, checkpoint when due, and agree with the peers on whether to go on."""
         self.iteration += 1
+        if self._learned < self.iteration:  # a user's loop may collect without learning
+            self._execution.skip()
         self._report()
         training = self.context.training
         every = training.checkpoint_every
@@ -155,9 +158,7 @@ class GMIRuntime:
         context = self.context
         for statistics in self._execution.queue.ready(flush=flush):
             self._reported += 1
-            self._since_checkpoint += torch.tensor(
-                [statistics.episodes, statistics.return_sum], dtype=torch.float64
-            )
+            self._since_checkpoint += torch.tensor([statistics.episodes, statistics.return_sum], dtype=torch.float64)
             communicate_s = min(self._communicated_s(), statistics.learn_s)
             now = time.perf_counter()
             iteration_s, self._reported_s = now - self._reported_s, now

@@ -125,8 +125,9 @@ def _set_up_process(program: Program) -> None:
     allowed = program.training.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
-    # Users keep their modules beside the `.gmi` file that names them.
-    for folder in dict.fromkeys(Path(stage.file).resolve().parent for stage in program.training.stages):
+    # Users keep their modules beside the `.gmi` file that names them, or where they work.
+    beside = [Path(stage.file).resolve().parent for stage in program.training.stages]
+    for folder in dict.fromkeys([*beside, Path.cwd()]):
         if folder.is_dir() and str(folder) not in sys.path:
             sys.path.append(str(folder))
 

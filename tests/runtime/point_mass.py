@@ -9,12 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from gmiflow.api import Agent, Ports, Simulator, StageContext, Trainer
+from gmiflow.runtime import GMI
 
 EPISODE_STEPS = 20
 DT = 0.1
@@ -268,4 +268,11 @@ class NotAStage:
     """Something that is not a stage."""
 
 
-HERE = Path(__file__).parent
+class Alternating(GMI):
+    """Learns from every second rollout only."""
+
+    def run(self) -> None:
+        for iteration in self.runtime.iterations():
+            self.runtime.collect()
+            if iteration % 2 == 1:
+                self.runtime.learn()

@@ -158,5 +158,9 @@ def test_gmis_that_drift_apart_are_reported() -> None:
     assert {error.failure.code for error in errors} == {"E0706"}
 
 
-def test_what_later_runtimes_add_is_refused_with_its_name() -> None:
-    assert failure_of(execution="graph").message == "the execution graph is not available on cpu"
+def test_roles_split_over_gmis_are_refused() -> None:
+    plan = launch_plan(training_plan(mapping="ea_t"), gmis=1)
+    own = dataclasses.replace(plan.gmis[0], stages=("sim", "actor"))
+    _, _, errors = run_in_threads(dataclasses.replace(plan, gmis=(own,)))
+    assert errors[0].failure.code == "E0710"
+    assert errors[0].failure.message == "the mapping ea_t splits roles over GMIs"

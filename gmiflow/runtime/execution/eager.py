@@ -12,7 +12,7 @@ from gmiflow.api import Ports
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
-from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.replay import Part, Span
 from gmiflow.runtime.execution.rollout import Rollout, Routes
 from gmiflow.runtime.execution.statistics import StatisticsQueue
 from gmiflow.runtime.stages import Stages
@@ -72,15 +72,23 @@ class EagerExecution:
         The metrics are valid until the next call; `queue` gets a copy.
         """
         metrics = self._learning()
+        self._push(metrics, self._learning.span)
+        return metrics
+
+    def skip(self) -> None:
+        """Close an iteration without an update: its statistics have no metrics."""
+        self._push({}, None)
+
+    def _push(self, metrics: Mapping[str, Tensor], learn: Span | None) -> None:
+        """Send the numbers of the iteration on their way to the host."""
         self.queue.push(
             self.episodes.totals,
             metrics,
             collect=self._collecting.span,
-            learn=self._learning.span,
+            learn=learn,
             collect_stream=self._collect_stream,
             learn_stream=self._learn_stream,
         )
-        return metrics
 
     def settle(self) -> None:
         """Make the GMI's own stream wait for everything enqueued, so that it may read the stages' state."""

@@ -63,14 +63,14 @@ def test_a_member_that_never_joins_is_named() -> None:
 def test_a_place_is_taken_once() -> None:
     name = f"gmiflow-test-{os.getpid()}-twice"
     group = IPCollective("a.gradient", (0, 1), 0, name)
-    with pytest.raises(GMIError, match="GMI 0 is in the collective a.gradient already"):
+    with pytest.raises(GMIError, match=r"GMI 0 is in the collective a\.gradient already"):
         IPCollective("a.gradient", (0, 1), 0, name)
     group.close()
 
 
 def test_too_little_shared_memory_is_reported() -> None:
     name = f"gmiflow-test-{os.getpid()}-huge"
-    with pytest.raises(GMIError, match="of shared memory in .* cannot be had"):
+    with pytest.raises(GMIError, match=r"of shared memory in .* cannot be had"):
         IPCollective("a.gradient", (0, 1), 0, name, slot_bytes=1 << 50)
     assert not (shared_memory.directory() / name).exists()
 

@@ -1,0 +1,127 @@
+"""What a run tells its caller while it goes on, and what it returns. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from gmiflow.runtime.failure import RuntimeFailure
+
+Status: TypeAlias = Literal["finished", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """All GMIs have set up their stages.
+
+    Attributes:
+        start_s: from the call of `run_plan` to this moment, torch's import included.
+        setup_s: the longest setup of stages.
+        cpus: CPUs that each GMI is pinned to, by id.
+        iteration: iterations made before, per training; not zero after a resume.
+    """
+
+    start_s: float
+    setup_s: float
+    cpus: dict[int, tuple[int, ...]]
+    iteration: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Iteration:
+    """One iteration of one training, merged over its GMIs.
+
+    Attributes:
+        iteration: 1 for the first; goes on counting after a resume.
+        env_steps: environment steps of this iteration, over all GMIs.
+        total_env_steps: of the training so far, those before a resume included.
+        collect_s, learn_s, communicate_s: mean seconds over the GMIs, on a GPU its own time. Communicating
+            is not part of learning; rollout and update may overlap, then the sum exceeds ``seconds``.
+        seconds: wall-clock time of the iteration on the slowest GMI, checkpoints included.
+        episodes: episodes that ended in this iteration.
+        mean_return, episode_length: means over the latest 100 or more episodes; None before one ended.
+        metrics: of the trainer.
+        diagnostics: of the simulators, summed over the GMIs.
+    """
+
+    training: str
+    iteration: int
+    env_steps: int
+    total_env_steps: int
+    collect_s: float
+    learn_s: float
+    communicate_s: float
+    seconds: float
+    episodes: int
+    mean_return: float | None
+    episode_length: float | None
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    diagnostics: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A checkpoint is complete on disk; ``checksum`` was compared over the GMIs."""
+
+    training: str
+    iteration: int
+    path: Path
+    checksum: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A GMI failed, and the others are being stopped.
+
+    Attributes:
+        gmi: its id; None when no GMI is to blame, for example the fork server.
+        training: the training it worked for.
+        failure: code, message, and the stage with its place in the `.gmi` file.
+        reason: how it ended, for example "killed by SIGKILL", "raised", "silent for 10 s".
+        log: its log file.
+        log_tail: the last lines of it.
+    """
+
+    gmi: int | None
+    training: str | None
+    failure: RuntimeFailure
+    reason: str
+    log: Path | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """Everything has ended, and nothing is left running. The last event."""
+
+    result: RunResult
+
+
+Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Finished
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        exit_code: 0 finished, 1 failed, 130 stopped by Ctrl-C, 143 by SIGTERM.
+        failures: what failed; the first is the cause.
+        wall_s: wall-clock seconds of the run.
+        iterations: iterations made, per training.
+        env_steps: environment steps of this run (not those before a resume), per training.
+        mean_return: of the last iteration's window, per training; None when no episode ended.
+        checksums: of the final weights, equal on all GMIs; only of trainings that ended in order.
+        report: the summary on disk.
+    """
+
+    status: Status
+    exit_code: int
+    failures: tuple[Failure, ...]
+    wall_s: float
+    iterations: dict[str, int]
+    env_steps: dict[str, int]
+    mean_return: dict[str, float | None]
+    checksums: dict[str, str]
+    report: Path

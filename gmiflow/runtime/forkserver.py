@@ -1,0 +1,230 @@
+"""The fork server: a process with torch loaded that forks one child per GMI.
+
+Importing torch takes seconds; a fork takes milliseconds. The server stays single-threaded, runs no
+tensor operation and does not touch CUDA, because none of these survive a fork. The launcher talks to
+it over a socket, one JSON object per line:
+
+    launcher -> server   {"do": "spawn", ...fields of SpawnRequest}
+                         {"do": "signal", "gmi": 0, "signal": 15}
+    server -> launcher   {"event": "ready", "preload_s": 1.9}
+                         {"event": "spawned", "gmi": 0, "pid": 4711}
+                         {"event": "exited", "gmi": 0, "status": -9}
+
+It ends, and takes its children with it, when the launcher closes the socket or dies.
+
+`ForkServer` in `gmiflow.runtime.spawn` is the launcher's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import logging
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from gmiflow.runtime.linux import die_with_parent
+
+logger = logging.getLogger(__name__)
+
+PRELOAD = ("torch", "safetensors.torch", "gmiflow.runtime.process")
+_FAR_FUTURE_MS = 3_600_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpawnRequest:
+    """One GMI to start.
+
+    Attributes:
+        program: file to run as `__main__`.
+        arguments: its command line.
+        environment: variables to set.
+        cpus: CPUs to pin it to.
+        log: file that receives stdout and stderr.
+    """
+
+    gmi: int
+    program: str
+    arguments: list[str]
+    environment: dict[str, str]
+    cpus: list[int]
+    log: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The request as the server reads it."""
+        return {"do": "spawn", **dataclasses.asdict(self)}
+
+
+@dataclass
+class _Server:
+    """State of the server: its socket and the children that have not ended."""
+
+    connection: socket.socket
+    buffer: bytes = b""
+    children: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """GMI id -> process id and a descriptor that becomes readable when the process ends."""
+
+    def tell(self, **event: object) -> None:
+        self.connection.sendall(json.dumps(event).encode() + b"\n")
+
+    def serve(self) -> None:
+        """Answer until the launcher hangs up."""
+        poller = select.poll()
+        poller.register(self.connection, select.POLLIN)
+        while True:
+            for descriptor, _ in poller.poll(_FAR_FUTURE_MS):
+                if descriptor == self.connection.fileno():
+                    if not self._receive(poller):
+                        return
+                else:
+                    poller.unregister(descriptor)
+                    self._reap(descriptor)
+
+    def _receive(self, poller: select.poll) -> bool:
+        data = self.connection.recv(1 << 16)
+        if not data:
+            return False
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request.pop("do") == "spawn":
+                poller.register(self._spawn(SpawnRequest(**request)), select.POLLIN)
+            elif request["gmi"] in self.children:
+                # The child is not reaped yet, so the group cannot belong to somebody else.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.children[request["gmi"]][0], request["signal"])
+        return True
+
+    def _spawn(self, request: SpawnRequest) -> int:
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                self._become_child(parent)
+                status = run_child(request)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                _flush()
+                os._exit(status)
+        with contextlib.suppress(PermissionError, ProcessLookupError):  # the child does it too; whoever is first
+            os.setpgid(child, child)
+        descriptor = os.pidfd_open(child)
+        self.children[request.gmi] = (child, descriptor)
+        self.tell(event="spawned", gmi=request.gmi, pid=child)
+        return descriptor
+
+    def _become_child(self, parent: int) -> None:
+        """Let go of everything that belongs to the server."""
+        die_with_parent(parent)
+        os.setpgid(0, 0)
+        self.connection.close()
+        for _, descriptor in self.children.values():
+            os.close(descriptor)
+
+    def _reap(self, descriptor: int) -> None:
+        gmi, (child, _) = next(item for item in self.children.items() if item[1][1] == descriptor)
+        # What the GMI itself started (a simulator's processes) ends with it. Before the child is
+        # reaped, because until then its process group cannot be another's.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        os.close(descriptor)
+        del self.children[gmi]
+        self.tell(event="exited", gmi=gmi, status=os.waitstatus_to_exitcode(status))
+
+    def kill_children(self) -> None:
+        """Leave nothing running."""
+        for child, _ in self.children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+
+
+def run_child(request: SpawnRequest) -> int:
+    """In the child: become the GMI's process and run its program; the exit status."""
+    log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(request.environment)
+    if request.cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, request.cpus)
+    gc.unfreeze()
+    gc.enable()
+    sys.argv = [request.program, *request.arguments]
+    try:
+        runpy.run_path(request.program, run_name="__main__")
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or 0
+        sys.stderr.write(f"{leaving.code}\n")
+        return 1
+    return 0
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def preload(modules: list[str]) -> None:
+    """Import what all GMIs need, and make sure that forking is still safe.
+
+    Modules of the plan that fail to import are left to the GMI, which reports it with its stage.
+    """
+    for name in PRELOAD:
+        importlib.import_module(name)
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            logger.exception("%s is not preloaded", name)
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        raise RuntimeError("CUDA was initialised while modules were preloaded; it does not survive a fork")
+    if threading.active_count() > 1:
+        names = ", ".join(thread.name for thread in threading.enumerate())
+        raise RuntimeError(f"threads were started while modules were preloaded: {names}")
+
+
+def serve(descriptor: int, parent: int, modules: list[str]) -> None:
+    """The server's life.
+
+    Args:
+        descriptor: socket to the launcher.
+        parent: process id of the launcher.
+        modules: modules to import besides torch and the runtime.
+    """
+    die_with_parent(parent)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    start = time.perf_counter()
+    preload(modules)
+    # Objects that exist now are never collected: that would copy their pages in every child.
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    server = _Server(socket.socket(fileno=descriptor))
+    server.tell(event="ready", preload_s=time.perf_counter() - start)
+    try:
+        server.serve()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        server.kill_children()
+        _flush()
+        os._exit(0)  # taking torch down in order would take longer than a short run

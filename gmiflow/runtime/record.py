@@ -1,0 +1,112 @@
+"""What a run leaves in its directory: metrics.jsonl, TensorBoard events, report.json. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gmiflow.runtime.events import Iteration, RunResult
+from gmiflow.runtime.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+
+def scalars(event: Iteration) -> dict[str, float]:
+    """The numbers of an iteration under their TensorBoard tags."""
+    values: dict[str, float | None] = {
+        "episode/mean_return": event.mean_return,
+        "episode/length": event.episode_length,
+        "episode/ended": event.episodes,
+        "throughput/env_steps_per_s": event.env_steps / event.seconds if event.seconds > 0 else None,
+        "time/collect_s": event.collect_s,
+        "time/learn_s": event.learn_s,
+        "time/communicate_s": event.communicate_s,
+        "progress/env_steps": event.total_env_steps,
+        **{f"train/{name}": value for name, value in event.metrics.items()},
+        **{f"simulator/{name}": value for name, value in event.diagnostics.items()},
+    }
+    return {tag: float(value) for tag, value in values.items() if value is not None}
+
+
+class Recorder:
+    """Writes every iteration once, whatever the number of GMIs; the step of a curve is the iteration."""
+
+    def __init__(self, run_dir: RunDirectory, trainings: Iterable[str]) -> None:
+        """Open the files, which are appended to when they exist.
+
+        Several trainings have a TensorBoard run each, below one directory.
+        """
+        names = list(trainings)
+        self._metrics = run_dir.metrics.open("a", encoding="utf-8")
+        only = len(names) == 1
+        self._writers = {
+            name: _open_writer(run_dir.tensorboard if only else run_dir.tensorboard / name) for name in names
+        }
+
+    def iteration(self, event: Iteration) -> None:
+        """Write one iteration."""
+        # JSON has no NaN: a diverged run must still leave a file that tools can read.
+        line = json.dumps(_finite(dataclasses.asdict(event)), allow_nan=False)
+        self._metrics.write(line + "\n")
+        self._metrics.flush()
+        writer = self._writers[event.training]
+        writer.add_event(_summary_event(event.iteration, scalars(event)))
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._metrics.close()
+        for writer in self._writers.values():
+            writer.close()
+
+
+def write_report(path: Path, result: RunResult, details: Mapping[str, Any]) -> None:
+    """Write report.json: the result, and ``details`` that only the supervisor knows."""
+    failures = [
+        {
+            "gmi": failure.gmi,
+            "training": failure.training,
+            "reason": failure.reason,
+            **dataclasses.asdict(failure.failure),
+        }
+        for failure in result.failures
+    ]
+    report = {
+        "status": result.status,
+        "exit_code": result.exit_code,
+        "wall_s": round(result.wall_s, 3),
+        "failures": failures,
+        **details,
+    }
+    temporary = path.with_suffix(".json.tmp")
+    temporary.write_text(json.dumps(_finite(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The value with NaN and infinity as text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}  # type: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]  # type: ignore[reportUnknownVariableType]
+    return value
+
+
+def _open_writer(directory: Path) -> EventFileWriter:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    return EventFileWriter(str(directory), flush_secs=5)
+
+
+def _summary_event(step: int, values: Mapping[str, float]) -> Any:  # noqa: ANN401 - a generated class
+    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[reportAttributeAccessIssue]
+    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[reportAttributeAccessIssue]
+
+    entries = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+    return Event(wall_time=time.time(), step=step, summary=Summary(value=entries))

@@ -1,0 +1,441 @@
+"""The supervisor: watches the GMIs of a run, merges what they report, and stops all when one fails.
+
+One thread and one event loop over four kinds of input: the fork server (who started, who ended), one
+connection per GMI (messages), signals to the launcher, and time. GMIs never wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gmiflow.plan import GMIPlan, LaunchPlan, StagePlan
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Started, Status
+from gmiflow.runtime.failure import CONSEQUENCES, GMI_DIED, GMI_SILENT, LAUNCH_FAILED, RuntimeFailure
+from gmiflow.runtime.gmi.base import GMIBackend
+from gmiflow.runtime.linux import processor_ticks
+from gmiflow.runtime.merge import TrainingMerger
+from gmiflow.runtime.messages import Done, Failed, Heartbeat, Hello, Message, Progress, Ready, Saved, decode
+from gmiflow.runtime.rendezvous import Rendezvous
+from gmiflow.runtime.run_directory import RunDirectory
+from gmiflow.runtime.spawn import ForkServer
+
+TICK_S = 0.1
+STOP = b"stop\n"
+_LOG_LINES = 20
+_LOG_BYTES = 16384
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How long the supervisor is patient.
+
+    Attributes:
+        silence_s: a GMI that says nothing for so long and uses no processor time has stalled.
+            (Heartbeats come from a thread, so a long compilation is not silence.)
+        busy_silence_s: the same for one that does use processor time: a library may keep the
+            interpreter from running other threads.
+        consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story.
+        terminate_s: between SIGTERM and SIGKILL.
+        collective_s: how long a GMI waits for a peer in a collective.
+        start_s: until the fork server has loaded torch and forked every GMI.
+    """
+
+    silence_s: float = 10.0
+    busy_silence_s: float = 180.0
+    consequence_s: float = 1.0
+    terminate_s: float = 2.0
+    collective_s: float = 300.0
+    start_s: float = 300.0
+
+
+@dataclass
+class _Member:
+    """What is known of one GMI."""
+
+    plan: GMIPlan
+    pid: int = 0
+    running: bool = False
+    connection: socket.socket | None = None
+    buffer: bytes = b""
+    heard: float = 0.0
+    ticks: int = -1
+    ready: Ready | None = None
+    done: Done | None = None
+    failed: bool = False
+    slice: dict[str, object] = field(default_factory=dict[str, object])
+
+
+class Supervisor:
+    """Watches one run until no process of it is left.
+
+    Attributes:
+        failures: what failed, the cause first.
+        mergers: the state of each training.
+        stopped_by: number of the signal that ended the run early, or None.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        rendezvous: Rendezvous,
+        server: ForkServer,
+        run_dir: RunDirectory,
+        backends: Mapping[str, GMIBackend],
+        limits: Limits,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        """Listen in the rendezvous; GMIs may be spawned from now on."""
+        self.failures: list[Failure] = []
+        self.mergers = {t.name: TrainingMerger(t, plan.members(t.name)) for t in plan.trainings}
+        self.stopped_by: int | None = None
+        self._plan = plan
+        self._server = server
+        self._run_dir = run_dir
+        self._backends = backends
+        self._limits = limits
+        self._on_event = on_event
+        self._members = {gmi.id: _Member(gmi) for gmi in plan.gmis}
+        self._start = self._looked = time.monotonic()
+        self._stop_at = self._kill_at = float("inf")
+        self._terminating = False
+        self._server_alive = True
+        progress = rendezvous.progress()
+        assert progress is not None, "the launcher's rendezvous has a page of stages at work"
+        self._progress = progress
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(rendezvous.socket))
+        self._listener.listen(len(plan.gmis))
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(server.socket, selectors.EVENT_READ, self._read_server)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    @property
+    def status(self) -> Status:
+        """How the run ended."""
+        if self.failures:
+            return "failed"
+        return "interrupted" if self.stopped_by is not None and not self._all_done(in_full=True) else "finished"
+
+    @property
+    def done(self) -> Mapping[int, Done]:
+        """The last words of the GMIs that ended in order."""
+        return {gmi: member.done for gmi, member in self._members.items() if member.done is not None}
+
+    @property
+    def slices(self) -> Mapping[int, dict[str, object]]:
+        """The proof that each GMI gave of its slice."""
+        return {gmi: member.slice for gmi, member in self._members.items()}
+
+    @property
+    def setup_s(self) -> Mapping[int, float]:
+        """Seconds that each GMI's stages took to set up."""
+        return {gmi: member.ready.setup_s for gmi, member in self._members.items() if member.ready is not None}
+
+    def watch_signals(self, wakeup: socket.socket) -> None:
+        """Read the numbers of signals that arrive from ``wakeup``."""
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._signals(wakeup.recv(64)))
+
+    def expect(self, gmi: int) -> None:
+        """A GMI was spawned: the run lasts until it has ended."""
+        self._members[gmi].running = True
+
+    def run(self) -> None:
+        """Return when every process of the run has ended."""
+        while self._server_alive and any(member.running for member in self._members.values()):
+            for key, _ in self._selector.select(TICK_S):
+                key.data()
+            self._look_at_time()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for member in self._members.values():
+            self._hang_up(member)
+        self._selector.close()
+        self._listener.close()
+
+    # Input
+
+    def _read_server(self) -> None:
+        events = self._server.events()
+        if events is None:
+            self._selector.unregister(self._server.socket)
+            self._server_alive = False
+            self._server_ended()
+            return
+        for event in events:
+            if event["event"] == "spawned":
+                member = self._members[event["gmi"]]
+                member.pid, member.heard = event["pid"], time.monotonic()
+            elif event["event"] == "exited":
+                self._exited(self._members[event["gmi"]], event["status"])
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.setblocking(False)
+        unknown = _Member(self._plan.gmis[0], connection=connection)  # until it says which GMI it is
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_member(unknown))
+
+    def _read_member(self, member: _Member) -> None:
+        """Handle what a connection has to say."""
+        connection = member.connection
+        if connection is None:
+            return
+        try:
+            data = connection.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._hang_up(member)
+            return
+        *lines, rest = (member.buffer + data).split(b"\n")
+        member.buffer = rest
+        for line in lines:
+            message = decode(line)
+            if isinstance(message, Hello):
+                member = self._introduce(message, connection, rest)
+            self._handle(member, message)
+
+    def _introduce(self, hello: Hello, connection: socket.socket, rest: bytes) -> _Member:
+        """The connection belongs to the GMI that says hello."""
+        member = self._members[hello.gmi]
+        member.connection = connection
+        member.buffer = rest
+        member.slice = hello.slice
+        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._read_member(member))
+        return member
+
+    def _handle(self, member: _Member, message: Message) -> None:
+        member.heard, member.ticks = time.monotonic(), -1
+        match message:
+            case Progress():
+                event = self.mergers[member.plan.training].add(message)
+                if event is not None:
+                    self._on_event(event)
+            case Saved():
+                training = member.plan.training
+                path = Path(message.path)
+                self._on_event(
+                    Checkpoint(training=training, iteration=message.iteration, path=path, checksum=message.checksum)
+                )
+            case Ready():
+                member.ready = message
+                if all(other.ready is not None for other in self._members.values()):
+                    self._on_event(self._started())
+            case Failed():
+                member.failed = True
+                self._fail(member, message.failure, "gave up")
+            case Done():
+                member.done = message
+            case Hello() | Heartbeat():
+                pass
+
+    def _started(self) -> Started:
+        return Started(
+            start_s=time.monotonic() - self._start,
+            setup_s=max(self.setup_s.values()),
+            cpus={gmi: tuple(_integers(member.slice.get("cpus"))) for gmi, member in self._members.items()},
+            iteration={
+                member.plan.training: member.ready.iteration
+                for member in self._members.values()
+                if member.ready is not None
+            },
+        )
+
+    def _exited(self, member: _Member, status: int) -> None:
+        """A process has ended: hear its last words, then judge."""
+        while member.connection is not None:
+            before = len(member.buffer)
+            connection = member.connection
+            self._read_member(member)
+            if member.connection is connection and len(member.buffer) == before and not _readable(connection):
+                break  # somebody it started still holds the connection
+        member.running = False
+        if member.failed or self._terminating or (status == 0 and member.done is not None):
+            return
+        who = f"GMI {member.plan.id}"
+        stage = self._stage_at_work(member)
+        during = f" while {stage.name} was at work" if stage is not None else ""
+        notes: tuple[str, ...] = ()
+        if status < 0:
+            name = signal.Signals(-status).name
+            message, reason = f"{who} was killed by {name}{during}", f"killed by {name}"
+            if -status == signal.SIGKILL:
+                notes = ("the kernel kills processes when memory runs out: its log (dmesg) tells",)
+        else:
+            message, reason = f"{who} ended with status {status}{during}", f"ended with status {status}"
+        self._fail(member, RuntimeFailure(code=GMI_DIED, message=message, notes=notes), reason)
+
+    def _server_ended(self) -> None:
+        """The fork server is gone, and the kernel has killed its children."""
+        if any(member.running for member in self._members.values()) and not self._terminating:
+            failure = RuntimeFailure(code=LAUNCH_FAILED, message="the fork server ended unexpectedly")
+            self._report(None, failure, "ended", self._server.log)
+
+    def _signals(self, numbers: bytes) -> None:
+        """Ctrl-C once: stop at the next iteration boundary. Again, or another signal: stop now."""
+        for number in numbers:
+            first, self.stopped_by = self.stopped_by is None, number
+            if first and number == signal.SIGINT:
+                for member in self._members.values():
+                    if member.connection is not None:
+                        with contextlib.suppress(OSError):  # it is just ending
+                            member.connection.send(STOP)
+            else:
+                self._terminate()
+
+    # Time
+
+    def _look_at_time(self) -> None:
+        now = time.monotonic()
+        if now - self._looked > self._limits.silence_s / 2:
+            # It was this process that did not run (a suspended machine, Ctrl-Z): nobody else is to blame.
+            for member in self._members.values():
+                member.heard = now
+        self._looked = now
+        if now >= self._kill_at:
+            self._kill_all()
+        elif now >= self._stop_at:
+            self._terminate()
+        if not self._terminating:
+            self._check_start(now)
+            self._check_devices()
+            for member in self._members.values():
+                if member.running and member.pid and not member.failed:
+                    self._check_silence(member, now - member.heard)
+
+    def _check_devices(self) -> None:
+        """Report what happened to a device under the GMIs."""
+        for backend in self._backends.values():
+            failure = backend.check()
+            if failure is not None:
+                self._report(None, failure, "the device failed", self._server.log)
+                self._terminate()
+
+    def _check_start(self, now: float) -> None:
+        """Report a fork server that does not get ready."""
+        if now - self._start > self._limits.start_s and any(m.running and not m.pid for m in self._members.values()):
+            message = f"the fork server did not start all GMIs within {self._limits.start_s:g} s"
+            self._report(None, RuntimeFailure(code=LAUNCH_FAILED, message=message), "late", self._server.log)
+            self._terminate()
+
+    def _check_silence(self, member: _Member, silent_s: float) -> None:
+        """Report a GMI that gives no sign of life and does no work."""
+        if silent_s < self._limits.silence_s / 2:
+            return
+        looked = processor_ticks(member.pid)
+        if looked is None:
+            return
+        state, ticks = looked
+        if member.ticks < 0:
+            member.ticks = ticks
+        idle = state in "Tt" or ticks == member.ticks
+        if silent_s < (self._limits.silence_s if idle else self._limits.busy_silence_s):
+            return
+        stage = self._stage_at_work(member)
+        during = f" while {stage.name} was at work" if stage is not None else ""
+        what = "is stopped" if state in "Tt" else "gave no sign of life"
+        message = f"GMI {member.plan.id} {what}{during}"
+        member.failed = True
+        self._fail(member, RuntimeFailure(code=GMI_SILENT, message=message), f"silent for {silent_s:.0f} s")
+
+    # Stopping
+
+    def _fail(self, member: _Member, failure: RuntimeFailure, reason: str) -> None:
+        """Note a failure of a GMI and arrange that the others stop."""
+        if self._terminating:
+            return
+        log = self._run_dir.log(member.plan.id)
+        explained = self._backends[member.plan.backend].explain(member.plan, "\n".join(last_lines(log)))
+        failure = explained or failure
+        stage = self._stage_at_work(member)
+        if stage is not None:
+            failure = failure.at(stage.name, stage.file, stage.line)
+        self._report(member, failure, reason, log)
+        patience = self._limits.consequence_s if failure.code in CONSEQUENCES else 0.0
+        self._stop_at = min(self._stop_at, time.monotonic() + patience)
+
+    def _report(self, member: _Member | None, failure: RuntimeFailure, reason: str, log: Path) -> None:
+        event = Failure(
+            gmi=member.plan.id if member is not None else None,
+            training=member.plan.training if member is not None else None,
+            failure=failure,
+            reason=reason,
+            log=log,
+            log_tail=last_lines(log),
+        )
+        # A peer that misses somebody is a consequence: the cause goes first.
+        cause = failure.code not in CONSEQUENCES
+        place = next((i for i, f in enumerate(self.failures) if cause and f.failure.code in CONSEQUENCES), None)
+        self.failures.insert(len(self.failures) if place is None else place, event)
+        self._on_event(event)
+
+    def _terminate(self) -> None:
+        """SIGTERM now, SIGKILL a little later."""
+        if not self._terminating:
+            self._terminating = True
+            self._kill_at = time.monotonic() + self._limits.terminate_s
+            self._signal_all(signal.SIGTERM)
+            self._signal_all(signal.SIGCONT)  # a stopped process does not see SIGTERM
+
+    def _kill_all(self) -> None:
+        """SIGKILL to those that ignored SIGTERM, once their work is off the device."""
+        self._kill_at = float("inf")
+        for member in self._members.values():
+            if member.running:
+                self._backends[member.plan.backend].quiesce(member.pid)
+        self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for member in self._members.values():
+            if member.running:
+                self._server.signal(member.plan.id, number)
+
+    # Looking things up
+
+    def _all_done(self, *, in_full: bool) -> bool:
+        return all(m.done is not None and not (in_full and m.done.stopped) for m in self._members.values())
+
+    def _stage_at_work(self, member: _Member) -> StagePlan | None:
+        """The stage that the GMI entered last, from the page that outlives it."""
+        stages = self._plan.training(member.plan.training).stages
+        index = self._progress.stage(member.plan.id)
+        return stages[index - 1] if 0 < index <= len(stages) else None
+
+    def _hang_up(self, member: _Member) -> None:
+        if member.connection is not None:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(member.connection)
+            member.connection.close()
+            member.connection = None
+
+
+def last_lines(log: Path) -> tuple[str, ...]:
+    """The last lines of a log file; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-_LOG_LINES:])
+
+
+def _readable(connection: socket.socket) -> bool:
+    """Whether there is something to read right now."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except (BlockingIOError, ConnectionResetError):
+        return False
+
+
+def _integers(value: object) -> list[int]:
+    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []  # type: ignore[reportUnknownVariableType]

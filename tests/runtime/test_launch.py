@@ -1,0 +1,353 @@
+"""Runs of real processes: results, failures, signals, and nothing left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import leftovers
+import pytest
+from plans import launch_plan, training_plan, write_programs
+from safetensors.torch import load_file
+
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, RunResult, Started
+from gmiflow.runtime.launch import assign_cpus, run_plan
+from gmiflow.runtime.supervisor import Limits
+
+HERE = Path(__file__).parent
+STOP_WITHIN_S = 5.0
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """Marks all processes started by the test, and checks at its end that none is left."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(leftovers.MARK, value)
+    yield value
+    assert leftovers.wait_for_none(value) == []
+    assert leftovers.files(os.getpid()) == []
+
+
+def run(tmp_path: Path, *, gmis: int = 2, limits: Limits | None = None, resume=None, **options):
+    plan = launch_plan(training_plan(**options), gmis=gmis)
+    programs = write_programs(plan, tmp_path / "programs")
+    events: list[Event] = []
+    run_dir = tmp_path / "run"
+    result = run_plan(plan, programs, run_dir, on_event=events.append, limits=limits, resume=resume)
+    return result, events
+
+
+def only(events: list[Event], kind: type) -> list:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def policy_of(run_dir: Path):
+    return load_file(run_dir / "checkpoints" / "last" / "policy.safetensors")
+
+
+def expect_failure(result: RunResult, events: list[Event], *, code: str, message: str, reason: str) -> Failure:
+    assert (result.status, result.exit_code) == ("failed", 1)
+    failure = only(events, Failure)[0]
+    assert result.failures[0] == failure
+    assert isinstance(events[-1], Finished)
+    assert failure.failure.code == code
+    assert failure.failure.message == message
+    assert failure.reason.startswith(reason)
+    assert (failure.failure.stage, failure.failure.file, failure.failure.line) == ("sim", "point_mass.gmi", 3)
+    assert failure.log == result.report.parent / "logs" / "gmi_01.log"
+    return failure
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_run_reports_what_it_did(tmp_path: Path) -> None:
+    result, events = run(tmp_path, checkpoint_every=4)
+    assert (result.status, result.exit_code, result.failures) == ("finished", 0, ())
+    assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
+    iterations = only(events, Iteration)
+    assert [event.iteration for event in iterations] == [1, 2, 3, 4, 5, 6]
+    assert {event.env_steps for event in iterations} == {64 * 8}
+    assert iterations[-1].total_env_steps == 6 * 64 * 8
+    assert iterations[-1].metrics["updates"] == 6
+    assert iterations[-1].episode_length is not None and 1 <= iterations[-1].episode_length <= 20
+    assert [event.iteration for event in only(events, Checkpoint)] == [4, 6]
+
+    run_dir = tmp_path / "run"
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    report = json.loads((run_dir / "report.json").read_text())
+    training = report["trainings"]["train"]
+    assert training["weights"] == {"checksums": [result.checksums["train"]], "equal_on_all_gmis": True}
+    assert [gmi["env_offset"] for gmi in training["gmis"]] == [0, 32]
+    assert set(training["gmis"][0]["seconds"]) == {"runtime", "sim", "actor", "learner", "communicate"}
+    assert (run_dir / "checkpoints" / "last").resolve().name == "iter_000006"
+
+
+@pytest.mark.usefixtures("mark")
+def test_tensorboard_can_read_the_events(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, events = run(tmp_path, gmis=1, iterations=3)
+    reader = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    reader.Reload()
+    losses = reader.Scalars("train/loss")
+    assert [scalar.step for scalar in losses] == [1, 2, 3]
+    assert [scalar.value for scalar in losses] == pytest.approx([e.metrics["loss"] for e in only(events, Iteration)])
+
+
+@pytest.mark.usefixtures("mark")
+def test_processes_and_slices_change_nothing(tmp_path: Path) -> None:
+    import torch
+
+    run(tmp_path / "one", gmis=1, iterations=3)
+    run(tmp_path / "four", gmis=4, iterations=3)
+    one, four = policy_of(tmp_path / "one" / "run"), policy_of(tmp_path / "four" / "run")
+    for name, value in one.items():
+        torch.testing.assert_close(four[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_resumed_run_continues_exactly(tmp_path: Path) -> None:
+    run(tmp_path / "whole", iterations=6)
+    run(tmp_path / "half", iterations=3)
+    checkpoint = tmp_path / "half" / "run"
+    _, events = run(tmp_path / "rest", iterations=6, resume=checkpoint)
+    assert only(events, Started)[0].iteration == {"train": 3}
+    assert [event.iteration for event in only(events, Iteration)] == [4, 5, 6]
+    assert only(events, Iteration)[0].total_env_steps == 4 * 64 * 8
+    whole, rest = policy_of(tmp_path / "whole" / "run"), policy_of(tmp_path / "rest" / "run")
+    assert all((whole[name] == rest[name]).all() for name in whole)
+
+
+@pytest.mark.usefixtures("mark")
+def test_two_trainings_side_by_side(tmp_path: Path) -> None:
+    plan = launch_plan(training_plan(name="a"), training_plan(name="b", seed=8), gmis=1)
+    programs = write_programs(plan, tmp_path / "programs")
+    events: list[Event] = []
+    result = run_plan(plan, programs, tmp_path / "run", on_event=events.append)
+    assert result.status == "finished"
+    assert result.iterations == {"a": 6, "b": 6}
+    assert (tmp_path / "run" / "checkpoints" / "b" / "last" / "meta.json").is_file()
+    assert (tmp_path / "run" / "tensorboard" / "a").is_dir()
+
+
+@pytest.mark.usefixtures("mark")
+def test_an_exception_in_a_stage(tmp_path: Path) -> None:
+    start = time.monotonic()
+    result, events = run(tmp_path, simulator="Raising", gmis=3, num_env=96, iterations=1000)
+    message = "sim raised ValueError: the mass left the table"
+    failure = only(events, Failure)[0]
+    assert (result.exit_code, failure.failure.code, failure.failure.message) == (1, "E0701", message)
+    assert (failure.failure.file, failure.failure.line) == ("point_mass.gmi", 3)
+    assert "Traceback" not in failure.failure.message
+    assert any("Traceback" in line for line in failure.log_tail)
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_killed_gmi_is_named_and_stops_the_others(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="Dying", iterations=1000)
+    message = "GMI 1 was killed by SIGKILL while sim was at work"
+    failure = expect_failure(result, events, code="E0702", message=message, reason="killed by SIGKILL")
+    assert failure.log_tail[-1] == "a last word"
+    report = json.loads(result.report.read_text())
+    assert (report["status"], report["failures"][0]["gmi"]) == ("failed", 1)
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_gmi_that_leaves_without_a_word(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="Exiting", iterations=1000)
+    message = "GMI 1 ended with status 7 while sim was at work"
+    expect_failure(result, events, code="E0702", message=message, reason="ended with status 7")
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_stopped_gmi_is_noticed(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="Freezing", iterations=1000, limits=Limits(silence_s=2))
+    message = "GMI 1 is stopped while sim was at work"
+    expect_failure(result, events, code="E0703", message=message, reason="silent for")
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_gmi_that_never_comes_back_is_named_by_its_peer(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="Waiting", iterations=1000, limits=Limits(collective_s=1))
+    failure = only(events, Failure)[0]
+    assert result.exit_code == 1
+    assert failure.failure.code == "E0705"
+    assert failure.failure.message == "GMI 1 did not come to the collective train.gradient within 1 s"
+
+
+@pytest.mark.usefixtures("mark")
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ({"simulator": "NoSuch"}, "E0709", "the module point_mass has no class NoSuch"),
+        ({"simulator": "WrongType"}, "E0708", "sim.reward is declared f32[32] on cpu, but the stage returned f64[32]"),
+        (
+            {"gmi": "point_mass:NotAStage"},
+            "E0709",
+            "point_mass:NotAStage is not a subclass of gmiflow.runtime.core.GMI",
+        ),
+    ],
+)
+def test_failures_before_the_first_iteration(tmp_path: Path, options, code: str, message: str) -> None:
+    result, events = run(tmp_path, **options)
+    failure = only(events, Failure)[0].failure
+    assert result.exit_code == 1
+    assert failure.code == code
+    assert failure.message.startswith(message)
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_user_class_replaces_the_loop(tmp_path: Path) -> None:
+    result, events = run(tmp_path, iterations=4, gmi="point_mass:Alternating")
+    assert result.status == "finished"
+    assert [event.metrics.get("updates") for event in only(events, Iteration)] == [1, None, 2, None]
+
+
+def test_what_cannot_be_started_is_reported(tmp_path: Path) -> None:
+    plan = launch_plan(training_plan(), gmis=2)
+    events: list[Event] = []
+    result = run_plan(plan, tmp_path / "nowhere", tmp_path / "run", on_event=events.append)
+    assert result.exit_code == 1
+    assert result.failures[0].failure.code == "E0711"
+    assert result.failures[0].failure.message.startswith("the program of GMI 0 is missing")
+    assert isinstance(events[-1], Finished)
+
+
+class Launcher:
+    """A launcher in a process of its own."""
+
+    def __init__(
+        self, base: Path, mark: str, *, gmis: int = 2, simulator: str = "Slow", iterations: int = 1000
+    ) -> None:
+        environment = {**os.environ, leftovers.MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)}
+        arguments = [str(base), str(gmis), simulator, str(iterations)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "launcher.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
+        )
+
+    def wait_for(self, line: str) -> None:
+        assert self.process.stdout is not None
+        for printed in self.process.stdout:
+            if printed.strip() == line:
+                return
+        raise AssertionError(f"the launcher never printed {line!r}")
+
+    def end(self) -> tuple[int, str, float]:
+        """Exit status, remaining output, seconds until the end."""
+        start = time.monotonic()
+        output, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, output, time.monotonic() - start
+
+
+def test_sigterm_stops_everything_at_once(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark)
+    launcher.wait_for("Iteration 1")
+    assert len(leftovers.processes(mark)) == 4  # launcher, fork server, two GMIs
+    launcher.process.send_signal(signal.SIGTERM)
+    status, _, seconds = launcher.end()
+    assert status == 143
+    assert seconds < STOP_WITHIN_S
+    assert leftovers.wait_for_none(mark) == []
+    assert leftovers.files(launcher.process.pid) == []
+
+
+def test_ctrl_c_stops_at_an_iteration_boundary_and_saves(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark)
+    launcher.wait_for("Iteration 1")
+    launcher.process.send_signal(signal.SIGINT)
+    status, output, _ = launcher.end()
+    assert status == 130
+    assert "Checkpoint" in output
+    assert "Failure" not in output
+    meta = json.loads((tmp_path / "run" / "checkpoints" / "last" / "meta.json").read_text())
+    assert 1 <= meta["iteration"] < 1000
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["status"] == "interrupted"
+    assert leftovers.files(launcher.process.pid) == []
+
+
+def test_ctrl_c_twice_does_not_wait(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark, simulator="Waiting")
+    launcher.wait_for("Started")
+    launcher.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    launcher.process.send_signal(signal.SIGINT)
+    status, _, seconds = launcher.end()
+    assert status == 130
+    assert seconds < STOP_WITHIN_S
+
+
+def test_a_killed_launcher_leaves_no_process(tmp_path: Path, mark: str) -> None:
+    from gmiflow.runtime.rendezvous import clean_stale
+
+    launcher = Launcher(tmp_path, mark)
+    launcher.wait_for("Iteration 1")
+    launcher.process.kill()
+    launcher.process.wait()
+    assert leftovers.wait_for_none(mark) == []
+    left = leftovers.files(launcher.process.pid)
+    assert len(left) == 1  # the rendezvous directory; shared memory lost its name when all had it
+    assert left[0] in clean_stale()
+    assert leftovers.files(launcher.process.pid) == []
+
+
+def test_a_gmi_killed_from_outside(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark)
+    launcher.wait_for("Iteration 1")
+    victim = max(leftovers.processes(mark))
+    os.kill(victim, signal.SIGKILL)
+    status, output, seconds = launcher.end()
+    assert status == 1
+    assert "Failure" in output
+    assert seconds < STOP_WITHIN_S
+
+
+def test_programs_can_be_started_by_hand(tmp_path: Path, mark: str) -> None:
+    plan = launch_plan(training_plan(iterations=3), gmis=2)
+    programs = write_programs(plan, tmp_path / "programs")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shared = ["--rendezvous", str(tmp_path / "meet"), "--run-dir", str(tmp_path / "run")]
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(programs / gmi.program), *shared], env=environment, stderr=subprocess.PIPE
+        )
+        for gmi in plan.gmis
+    ]
+    outputs = [process.communicate(timeout=120)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0], outputs
+    assert "done after 3 iterations" in outputs[0]
+    meta = json.loads((tmp_path / "run" / "checkpoints" / "last" / "meta.json").read_text())
+    assert meta["slices"] == [[0, 32], [32, 32]]
+
+
+def test_a_program_explains_itself(tmp_path: Path) -> None:
+    plan = launch_plan(training_plan(), gmis=2)
+    programs = write_programs(plan, tmp_path / "programs")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(programs / "gmi_01.py"), "--help"]
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True).stdout
+    text = " ".join(text.split())
+    assert "GMI 1 of 2: sim, actor, learner of the training train for environments 32 to 63." in text
+    assert "--rendezvous DIR" in text
+
+
+def test_cpus_are_shared_fairly() -> None:
+    gmis = launch_plan(training_plan(), gmis=4).gmis
+    assert assign_cpus(gmis, (4, 5, 6, 7)) == {0: [4], 1: [5], 2: [6], 3: [7]}
+    assert assign_cpus(gmis, (4, 5)) == {0: [4], 1: [5], 2: [4], 3: [5]}
+    wide = [dataclasses.replace(gmi, cores=3) for gmi in gmis[:2]]
+    assert assign_cpus(wide, (0, 1, 2, 3, 4, 5)) == {0: [0, 1, 2], 1: [3, 4, 5]}
+    assert assign_cpus(wide, (0, 1)) == {0: [0, 1], 1: [0, 1]}
+
+
+def test_the_launcher_needs_no_torch() -> None:
+    code = "import sys, gmiflow.runtime, gmiflow.runtime.launch; assert not {'torch', 'mujoco'} & set(sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
