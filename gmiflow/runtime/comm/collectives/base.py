@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ class Collective(ABC):
         capturable: whether `all_reduce` only enqueues work on the current CUDA stream.
     """
 
-    capturable: ClassVar[bool] = False
+    capturable: bool = False
 
     def __init__(self, name: str, members: tuple[int, ...], rank: int) -> None:
         self.name = name

@@ -12,13 +12,21 @@ through the upper group, and the inner group spreads what came back. Two composi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from gmiflow.api import Communicator
 from gmiflow.runtime.comm.collectives.base import Collective
-from gmiflow.runtime.comm.collectives.ipc import IPCCollective
+from gmiflow.runtime.comm.collectives.exchange import HostExchange
+from gmiflow.runtime.comm.collectives.ipc import SlabCollective
+from gmiflow.runtime.comm.collectives.rp import RingCollective, gpu_uuid
+
+HostGroup = Callable[[tuple[int, ...]], Communicator]
+"""Makes a host communicator of some ranks of the group, in that order; exactly these ranks call it together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ def two_level_layout(devices: Sequence[str]) -> Levels:
 
 
 def paper_layout(devices: Sequence[str], k: int) -> Levels:
-    """k rings across all GPUs; their leaders, on different GPUs where possible, and the rest above.
+    """Rings, k of them, across all GPUs; their leaders, on different GPUs where possible, and the rest above.
 
     Raises:
         ValueError: when the GPUs hold different numbers of GMIs, or k is not within 0..m.
@@ -113,16 +121,12 @@ class HybridCollective(Collective):
         if (inner is None) == bool(group):
             raise ValueError(f"rank {rank} {'needs an' if group else 'has no'} inner group")
         self._levels = levels
-
-    @property
-    def capturable(self) -> bool:
-        """Whether calls can be recorded in a CUDA graph: when all parts can."""
-        return all(getattr(part, "capturable", False) for part in (self._inner, self._upper) if part is not None)
+        self.capturable = all(part.capturable for part in (inner, upper) if part is not None)
 
     def check(self) -> None:
         """Look for a failure of work that the GPU has done; raises `GMIError` as the parts do."""
         for part in (self._inner, self._upper):
-            if isinstance(part, (IPCCollective, HybridCollective)):
+            if isinstance(part, (SlabCollective, HybridCollective)):
                 part.check()
 
     def close(self) -> None:
@@ -132,7 +136,7 @@ class HybridCollective(Collective):
                 part.close()
 
     def _all_reduce(self, flat: Tensor, op: str) -> None:
-        if isinstance(self._inner, IPCCollective):
+        if isinstance(self._inner, SlabCollective):
             self._inner.reduce(flat, self._root, op)
         elif self._inner is not None:
             self._inner.all_reduce(flat, op)
@@ -157,3 +161,41 @@ class HybridCollective(Collective):
             self._upper.barrier()
         if self._inner is not None:
             self._inner.barrier()
+
+
+def connect_two_level(
+    name: str,
+    members: tuple[int, ...],
+    rank: int,
+    device: torch.device,
+    host_group: HostGroup,
+    store_path: Path,
+    *,
+    timeout_s: float,
+) -> HybridCollective:
+    """`ipc` inside every GPU and `rp` between the GPUs' leaders. All members call it together.
+
+    Args:
+        name: name in the plan.
+        members: GMI ids in rank order.
+        rank: index of this member.
+        device: its GPU.
+        host_group: makes the host communicators that `ipc` starts with.
+        store_path: new file by which the leaders find each other.
+        timeout_s: how long any call waits.
+
+    Raises:
+        GMIError: as the parts do.
+    """
+    everybody = HostExchange(host_group(tuple(range(len(members)))))
+    uuids = [message["uuid"] for message in everybody.gather({"uuid": gpu_uuid(device)})]
+    levels = two_level_layout(uuids)
+    inner = upper = None
+    if group := levels.inner_of(rank):
+        gmis = tuple(members[r] for r in group)
+        inner = SlabCollective(f"{name}.gpu", gmis, HostExchange(host_group(group)), device, timeout_s=timeout_s)
+    if rank in levels.upper and len(levels.upper) > 1:
+        gmis = tuple(members[r] for r in levels.upper)
+        position = levels.upper.index(rank)
+        upper = RingCollective(f"{name}.ring", gmis, position, device, store_path, timeout_s=timeout_s)
+    return HybridCollective(name, members, rank, levels, inner, upper)

@@ -54,7 +54,7 @@ def load_driver() -> ModuleType:
     return cuda_driver
 
 
-class IPCCollective(Collective):
+class SlabCollective(Collective):
     """A member of a group of processes on one GPU.
 
     Calls must be ordered by one stream (or by events between streams), as all members make them in
@@ -111,13 +111,9 @@ class IPCCollective(Collective):
         self._load(max_ctas)
         peers = self._attach()
         self.handshake = self._choose_handshake(handshake, peers)
+        self.capturable = self.handshake == "device"
         self.ctas = min(int(peer["ctas"]) for peer in peers)
         self._prove()
-
-    @property
-    def capturable(self) -> bool:
-        """Whether calls can be recorded in a CUDA graph."""
-        return self.handshake == "device"
 
     def reduce(self, flat: Tensor, root: int, op: str = "sum") -> None:
         """As `all_reduce`, but only rank ``root`` gets the result; the others' tensors keep their values or not."""

@@ -134,6 +134,9 @@ def schedule(
     """Cut a reduction of ``elements`` into launches. A pure function: all members get the same steps.
 
     Args:
+        elements: length of the caller's tensor.
+        item_bytes: bytes of one element.
+        members: size of the group.
         half_bytes: capacity of a slab for one launch.
         max_ctas: thread blocks at most.
         one_shot_bytes: largest launch that goes in one shot.

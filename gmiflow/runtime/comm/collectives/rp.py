@@ -4,20 +4,21 @@ Process groups are made directly on a store of their own, never through torch.di
 state: one process can be a member of several groups, and nothing else in it notices.
 """
 
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as distributed
 from torch import Tensor
+from torch.cuda import nccl
 
 from gmiflow.runtime.comm.collectives.base import Collective
-from gmiflow.runtime.comm.collectives.exchange import HostExchange
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, NOT_SUPPORTED, PEER_LOST, GMIError, error
 
 TIMEOUT_S = 300.0
@@ -42,32 +43,35 @@ class RingCollective(Collective):
         self,
         name: str,
         members: tuple[int, ...],
-        exchange: HostExchange,
+        rank: int,
         device: torch.device,
         store_path: Path,
         *,
+        uuids: Sequence[str] = (),
         timeout_s: float = TIMEOUT_S,
         max_ctas: int = 0,
     ) -> None:
-        """Connect and reduce once. Collective over the exchange.
+        """Connect and reduce once; all members do so at the same time.
 
         Args:
             name: name in the plan.
             members: GMI ids in rank order.
-            exchange: the same members on the host.
+            rank: index of this member.
             device: a GPU for NCCL, the CPU for gloo.
             store_path: file by which the members find each other; new, and the same for all.
+            uuids: `gpu_uuid` of every member, so that two on one GPU are refused with their names.
             timeout_s: how long a call may take.
             max_ctas: thread blocks that NCCL may use, 0 for its own choice.
 
         Raises:
             GMIError: E0710 when two members share a GPU and NCCL does not admit it; E0705.
         """
-        super().__init__(name, members, exchange.rank)
+        super().__init__(name, members, rank)
         self._device = device
         self._timeout_s = timeout_s
-        if device.type == "cuda":
-            self._require_one_member_per_gpu(exchange)
+        self.capturable = device.type == "cuda"
+        if len(set(uuids)) < len(uuids) and not multi_rank_enabled(nccl_version(), os.environ):
+            raise self._shared_gpu(uuids)
         store = distributed.FileStore(str(store_path), self.size)
         store.set_timeout(timedelta(seconds=timeout_s))
         self._group: Any = self._connect(store, max_ctas)
@@ -75,11 +79,6 @@ class RingCollective(Collective):
         self._all_reduce(trial, "sum")  # NCCL connects at the first call, which must not be a captured one
         if float(trial) != self.size:
             raise error(NOT_SUPPORTED, f"the trial reduction of {name} gave {float(trial)} instead of {self.size}")
-
-    @property
-    def capturable(self) -> bool:
-        """Whether calls can be recorded in a CUDA graph."""
-        return self._device.type == "cuda"
 
     def close(self) -> None:
         """Leave the group; the peers must not wait for this member any more."""
@@ -102,18 +101,14 @@ class RingCollective(Collective):
         torch.cuda.set_device(self._device)
         return distributed.ProcessGroupNCCL(distributed.PrefixStore(self.name, store), self.rank, self.size, options)
 
-    def _require_one_member_per_gpu(self, exchange: HostExchange) -> None:
-        uuid = str(torch.cuda.get_device_properties(self._device).uuid)
-        uuids = [message["uuid"] for message in exchange.gather({"uuid": uuid})]
-        if len(set(uuids)) == len(uuids) or multi_rank_enabled(torch.cuda.nccl.version(), os.environ):
-            return
-        shared = next(u for u in uuids if uuids.count(u) > 1)
-        names = ", ".join(f"GMI {gmi}" for gmi, u in zip(self.members, uuids, strict=True) if u == shared)
-        raise error(NOT_SUPPORTED, f"{names} of {self.name} share a GPU, and NCCL takes one member per GPU")
+    def _shared_gpu(self, uuids: Sequence[str]) -> GMIError:
+        shared = next(uuid for uuid in uuids if uuids.count(uuid) > 1)
+        names = ", ".join(f"GMI {gmi}" for gmi, uuid in zip(self.members, uuids, strict=True) if uuid == shared)
+        return error(NOT_SUPPORTED, f"{names} of {self.name} share a GPU, and NCCL takes one member per GPU")
 
     def _all_reduce(self, flat: Tensor, op: str) -> None:
         options = distributed.AllreduceOptions()
-        options.reduceOp = _OPERATIONS[op]
+        options.reduceOp = _OPERATIONS[op]  # pyright: ignore[reportAttributeAccessIssue] - the stub is too narrow
         self._wait(lambda: self._group.allreduce([flat], options))
 
     def _broadcast(self, flat: Tensor, root: int) -> None:
@@ -142,6 +137,16 @@ class RingCollective(Collective):
             text = f"one of {others} did not come to the collective {self.name} within {self._timeout_s:g} s"
             return error(COLLECTIVE_TIMED_OUT, text, str(failure))
         return error(PEER_LOST, f"the collective {self.name} with {others} broke", str(failure))
+
+
+def gpu_uuid(device: torch.device) -> str:
+    """Name of a GPU that is the same in every process; "cpu" for the CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "cpu"
+
+
+def nccl_version() -> tuple[int, ...]:
+    """Version of the NCCL that torch carries."""
+    return tuple(int(part) for part in nccl.version()[:3])
 
 
 def multi_rank_environment(version: tuple[int, ...]) -> dict[str, str] | None:
