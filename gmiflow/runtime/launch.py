@@ -178,7 +178,9 @@ def _signals_go_to(supervisor: Supervisor) -> Generator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         """Python writes the number to the wake-up descriptor; nothing else is to do."""
 
-    previous = {number: signal.signal(number, handle) for number in _SIGNALS}
+    # What is ignored stays ignored: `nohup` and background jobs rely on it.
+    watched = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, handle) for number in watched}
     previous_wakeup = signal.set_wakeup_fd(writing.fileno())
     supervisor.watch_signals(reading)
     try:
