@@ -16,6 +16,8 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _TAB = "    "
 _MAX_COLUMNS = 140
+_CONTROLS = {code: 0x2400 + code for code in range(32) if code != 9} | {127: 0x2421}
+"""Control characters to their pictures: a source line must not steer the terminal."""
 _COLORS = {
     "error": "\x1b[1;31m",
     "warning": "\x1b[1;33m",
@@ -170,7 +172,7 @@ def _block(diagnostic: Diagnostic, color: bool) -> str:
     def paint(kind: str, text: str) -> str:
         return f"{_COLORS[kind]}{text}{_COLORS['end']}" if color else text
 
-    lines = [paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.code}]") + f": {diagnostic.message}"]
+    lines = [paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.code}]") + f": {diagnostic.message.translate(_CONTROLS)}"]
     places = [Label(span=diagnostic.span, text=diagnostic.label)] if diagnostic.span else []
     places += diagnostic.secondary
     numbers = [place.span.source.position(place.span.start)[0] for place in places]
@@ -186,7 +188,7 @@ def _block(diagnostic: Diagnostic, color: bool) -> str:
             excerpt = [f"{' ' * width} {paint('place', '...')}", *excerpt[2:]]
         lines += excerpt
         previous = here
-    lines += [f"{' ' * width} = {note}" for note in diagnostic.notes]
+    lines += [f"{' ' * width} = {note.translate(_CONTROLS)}" for note in diagnostic.notes]
     return "\n".join(lines) + "\n"
 
 
@@ -197,7 +199,7 @@ def _excerpt(place: Label, mark: str, width: int, paint: Callable[[str, str], st
     number = column
     text = span.source.line_text(span.start)
     length = max(1, min(span.end - span.start, len(text) - column + 1))
-    text, column = _window(text, column)
+    text, column = _window(text.translate(_CONTROLS), column)
     before, marked = text[: column - 1], text[column - 1 : column - 1 + length]
     indent = " " * len(before.replace("\t", _TAB))
     carets = mark * max(1, len(marked.replace("\t", _TAB)))

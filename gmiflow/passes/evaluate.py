@@ -29,7 +29,6 @@ from gmiflow.source import Span
 from gmiflow.syntax import ast
 from gmiflow.syntax.words import DIMENSIONS, FUNCTIONS, UNITS
 
-
 _DECIMAL = {"kB": "KiB", "KB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}
 """Units that are no units here, and what the user probably means."""
 

@@ -43,8 +43,8 @@ def _check_minibatches(workflow: Workflow, component: Component, report: Report)
         above = next((d for d in range(minibatches + 1, samples + 1) if samples % d == 0), None)
         legal = f"{below} or {above}" if above else str(below)
         notes = [
-            f"every {stratum} environments give {samples} samples (horizon {workflow.horizon}), and each minibatch takes "
-            "the same share of them",
+            f"every {stratum} environments give {samples} samples (horizon {workflow.horizon}), "
+            "and each minibatch takes the same share of them",
             f"nearest legal numbers: minibatches = {legal}",
         ]
         message = f"{minibatches} minibatches do not divide {samples} samples"
@@ -78,7 +78,8 @@ def _check_needs(workflow: Workflow, component: Component, report: Report) -> No
                 report.add("E0505", message, stage.span)
     available = target.memory_bytes - target.reserve_bytes
     if target.memory_bytes and memory > available:
-        message = f"training `{component.name}` needs {_gib(memory)} per device, and target `{target.name}` has {_gib(available)}"
+        has = f"target `{target.name}` has {_gib(available)}"
+        message = f"training `{component.name}` needs {_gib(memory)} per device, and {has}"
         notes = ["memory is what the stages state under `needs`, for the environments of one device"]
         report.add("E0505", message, workflow.span, notes=notes)
 

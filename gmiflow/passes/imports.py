@@ -61,6 +61,7 @@ class Loader:
         """Load a file and its imports.
 
         Args:
+            path: where it is.
             name: what messages call the file.
             text: content to use in place of the file's.
             at: the import that asks for it.

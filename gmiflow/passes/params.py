@@ -85,6 +85,7 @@ class UnitScope:
         """File and declaration of a name, or None (reported, unless the name is broken).
 
         Args:
+            path: the name.
             extra: further names in scope, for "did you mean".
         """
         first, *rest = path.names
@@ -216,6 +217,8 @@ def bind_arguments(
         params: as declared, in ``home``.
         arguments: as written, in ``caller``.
         overrides: from `--set`, before the arguments.
+        caller: scope of the call.
+        home: scope of the declaration.
         called: name of what is called, for messages.
         at: the call.
 

@@ -40,9 +40,11 @@ def check_entry(
     """Check an entry; returns its text, or None when it is wrong (reported).
 
     Args:
+        entry: as written.
         role: role of the stage, None for a class that is no stage.
         params: names of the stage's parameters and where they are declared.
         folder: of the `.gmi` file; its Python modules are found before installed ones.
+        report: where problems go.
     """
     module, colon, name = entry.text.partition(":")
     parts = module.split(".")
@@ -121,7 +123,9 @@ def _check_class(
     ok = _check_constructor(entry, module, found, report)
     has_role = _role(module.tree, found)
     if role is not None and has_role is not None and has_role != role:
-        report.add("E0214", f"`{name}` is {a_role(has_role)}, used here as {a_role(role)}", entry.span, secondary=[place])
+        report.add(
+            "E0214", f"`{name}` is {a_role(has_role)}, used here as {a_role(role)}", entry.span, secondary=[place]
+        )
         ok = False
     accepted = _accepted_params(found)
     for param, span in params.items():

@@ -87,6 +87,10 @@ def read_settings(
     """Evaluate settings against their specs; unknown and repeated ones are reported.
 
     Args:
+        settings: as written.
+        specs: what there is, by name.
+        scope: what names mean in the values.
+        report: where problems go.
         owner: what has the settings, for messages ("a workflow").
         overrides: values from `--set`, used in place of what is written.
         skip: names that the caller reads itself.
@@ -139,6 +143,9 @@ def split_body(
     """Sort a body's statements by kind and report those that do not belong there.
 
     Args:
+        body: as written.
+        allowed: kinds of statements that belong there, besides sections.
+        report: where problems go.
         sections: names of the sections that are allowed.
         owner: what has the body, for messages.
     """

@@ -55,6 +55,7 @@ class TargetReader:
         """The target to compile for: the one asked for, the only one of the file, or this machine.
 
         Args:
+            scope: of the file.
             wanted: what `--target` says: a name, or a name with arguments.
             overrides: `--set target.field=...`.
         """

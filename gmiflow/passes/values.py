@@ -82,6 +82,11 @@ def automatic(inner: ValueType) -> ValueType:
     return replace(inner, auto=True)
 
 
+def concrete(kind: ValueType) -> ValueType:
+    """The type without `auto`."""
+    return replace(kind, auto=False) if kind.auto else kind
+
+
 def convert(typed: Typed, wanted: ValueType) -> Typed | None:
     """``typed`` as a value of type ``wanted``, or None when it is none.
 
@@ -94,7 +99,7 @@ def convert(typed: Typed, wanted: ValueType) -> Typed | None:
         if have.kind == "list":
             return _convert_list(typed, wanted)
         same = have.members == wanted.members and have.dimension == wanted.dimension
-        return Typed(value=typed.value, type=replace(wanted, auto=False)) if same else None
+        return Typed(value=typed.value, type=concrete(wanted)) if same else None
     number = isinstance(typed.value, int | float) and not isinstance(typed.value, bool)
     fraction = "fraction" in (have.dimension, wanted.dimension) and {have.kind, wanted.kind} <= {
         "float",
@@ -102,7 +107,7 @@ def convert(typed: Typed, wanted: ValueType) -> Typed | None:
         "quantity",
     }
     if number and ((have.kind == "int" and wanted.kind == "float") or (fraction and wanted.kind != "int")):
-        return Typed(value=float(typed.value), type=replace(wanted, auto=False))  # type: ignore[arg-type]
+        return Typed(value=float(typed.value), type=concrete(wanted))  # type: ignore[arg-type]
     return None
 
 
@@ -112,7 +117,7 @@ def _convert_list(typed: Typed, wanted: ValueType) -> Typed | None:
         return Typed(value=items, type=wanted)
     converted = [convert(Typed(value=item, type=typed.type.item), wanted.item) for item in items]
     values = tuple(item.value for item in converted if item is not None)
-    return Typed(value=values, type=replace(wanted, auto=False)) if len(values) == len(items) else None
+    return Typed(value=values, type=concrete(wanted)) if len(values) == len(items) else None
 
 
 def show(value: Value) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from lark import Token, Tree
+from lark import Tree
 
 from gmiflow.source import Span
 from gmiflow.syntax import ast
@@ -14,11 +14,14 @@ from gmiflow.syntax.build_expressions import (
     Node,
     as_tree,
     end_of,
+    integer,
     start_of,
     subtrees,
+    token_text,
     unquote,
     word,
 )
+from gmiflow.syntax.lexer import Token
 
 
 class Builder(ExpressionBuilder):
@@ -32,9 +35,11 @@ class Builder(ExpressionBuilder):
     # Declarations
 
     def edition(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Edition:
-        return ast.Edition(number=int(str(tree.children[1])), doc=doc, span=self.span(tree))
+        """`edition 1`."""
+        return ast.Edition(number=integer(token_text(tree.children[1])), doc=doc, span=self.span(tree))
 
     def import_module(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Import:
+        """`import std.tasks.ant`."""
         _, path, _, alias = tree.children
         module = self.path(as_tree(path))
         return ast.Import(
@@ -43,6 +48,7 @@ class Builder(ExpressionBuilder):
         )  # fmt: skip
 
     def import_file(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Import:
+        """`import "./nets.gmi" as nets`."""
         _, file, _, alias = tree.children
         file = cast("Token", file)
         return ast.Import(
@@ -51,6 +57,7 @@ class Builder(ExpressionBuilder):
         )  # fmt: skip
 
     def param(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Param:
+        """`param name : type = default where condition`."""
         return self._parameter(as_tree(tree.children[1]), doc, self.span(tree))
 
     def _parameter(self, tree: Tree[Token], doc: ast.Doc | None, span: Span) -> ast.Param:
@@ -71,6 +78,7 @@ class Builder(ExpressionBuilder):
         return tuple(found)
 
     def record(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Record:
+        """`record Name { ... }`."""
         fields: list[ast.Field] = []
         for child in subtrees(tree):
             field_doc, name, _, type_ = child.children
@@ -80,6 +88,7 @@ class Builder(ExpressionBuilder):
         return ast.Record(name=self.name(tree.children[1]), fields=tuple(fields), doc=doc, span=self.span(tree))
 
     def stage_type(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.StageType:
+        """`simulator Name(...) { ... }`."""
         role, name, params, body = tree.children
         return ast.StageType(
             role=word(role), name=self.name(name), params=self._parameters(params), body=self._body(body),
@@ -87,6 +96,7 @@ class Builder(ExpressionBuilder):
         )  # fmt: skip
 
     def stage(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.StageInstance:
+        """`simulator name = Type(...)`."""
         role, name, _, path, *rest, block = tree.children
         called = any(isinstance(child, Token) for child in rest)
         arguments = next((child for child in rest if isinstance(child, Tree)), None)
@@ -97,10 +107,12 @@ class Builder(ExpressionBuilder):
         )  # fmt: skip
 
     def workflow(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Workflow:
+        """`workflow name { ... }`."""
         _, name, body = tree.children
         return ast.Workflow(name=self.name(name), body=self._body(body), doc=doc, span=self.span(tree))
 
     def target(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Target:
+        """`target name(...) { ... }`."""
         _, name, params, body = tree.children
         return ast.Target(
             name=self.name(name), params=self._parameters(params), body=self._body(body), doc=doc, span=self.span(tree)
@@ -120,16 +132,19 @@ class Builder(ExpressionBuilder):
         return None if node is None else tuple(self.setting(child, None) for child in subtrees(as_tree(node)))
 
     def setting(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Setting:
+        """`name = value`."""
         name, _, value, block = tree.children
         return ast.Setting(
             name=self.name(name), value=self.expression(value), block=self._block(block), doc=doc, span=self.span(tree)
         )
 
     def section(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Section:
+        """`name { ... }`."""
         name, block = tree.children
         return ast.Section(name=self.name(name), settings=self._block(block) or (), doc=doc, span=self.span(tree))
 
     def port(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Port:
+        """`in name : type`."""
         direction, name, _, type_, *attributes = tree.children
         bounds: tuple[ast.Expression, ast.Expression] | None = None
         optional = False
@@ -144,11 +159,15 @@ class Builder(ExpressionBuilder):
         )  # fmt: skip
 
     def edge(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Edge:
+        """`a.x -> b.y`."""
         source, _, target, block = tree.children
         return ast.Edge(
-            source=self._endpoint(as_tree(source)), target=self._endpoint(as_tree(target)), attributes=self._block(block),
-            doc=doc, span=self.span(tree),
-        )  # fmt: skip
+            source=self._endpoint(as_tree(source)),
+            target=self._endpoint(as_tree(target)),
+            attributes=self._block(block),
+            doc=doc,
+            span=self.span(tree),
+        )
 
     def _endpoint(self, tree: Tree[Token]) -> ast.Endpoint:
         names = [self.name(t) for t in tree.children if isinstance(t, Token) and t.type == "NAME"]
@@ -156,8 +175,9 @@ class Builder(ExpressionBuilder):
         return ast.Endpoint(stage=names[0], ports=ports, braces=tree.data == "ports_endpoint", span=self.span(tree))
 
     def require(self, tree: Tree[Token], doc: ast.Doc | None) -> ast.Require:
+        """`require condition else message`."""
         _, condition, _, message = tree.children
-        text = unquote(str(message))
+        text = unquote(token_text(message))
         return ast.Require(condition=self.expression(condition), message=text, doc=doc, span=self.span(tree))
 
 

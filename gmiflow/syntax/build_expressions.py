@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, cast
 
-from lark import Token, Tree
+from lark import Tree
 
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
+from gmiflow.syntax.lexer import Token
 
 MAX_DEPTH = 100
 """Deepest expression or type."""
@@ -51,16 +52,20 @@ class ExpressionBuilder:
     # Places
 
     def span(self, node: Tree[Token]) -> Span:
+        """From the first to the last character of a tree."""
         return Span(self.source, start_of(node), end_of(node))
 
     def name(self, token: Node) -> ast.Name:
+        """A name."""
         token = cast("Token", token)
         return ast.Name(text=token.value, span=Span(self.source, start_of(token), end_of(token)))
 
     def optional_name(self, token: Node) -> ast.Name | None:
+        """A name, or None."""
         return None if token is None else self.name(token)
 
     def doc(self, node: Node) -> ast.Doc | None:
+        """A documentation comment, or None."""
         if node is None:
             return None
         found = [t for t in as_tree(node).children if isinstance(t, Token) and t.type == "DOC"]
@@ -70,6 +75,7 @@ class ExpressionBuilder:
     # Types
 
     def type(self, node: Node) -> ast.TypeExpression:
+        """A type."""
         tree = as_tree(node)
         span = self.span(tree)
         match tree.data:
@@ -93,19 +99,22 @@ class ExpressionBuilder:
     # Expressions
 
     def optional(self, node: Node) -> ast.Expression | None:
+        """An expression, or None."""
         return None if node is None else self.expression(node)
 
     def path(self, tree: Tree[Token]) -> ast.Path:
+        """`name` or `module.name`."""
         names = tuple(self.name(t) for t in tree.children if cast("Token", t).type == "NAME")
         return ast.Path(names=names, span=self.span(tree))
 
     def literal(self, tree: Tree[Token]) -> ast.Constant:
+        """A number, quantity, string, truth value or `auto`."""
         token = cast("Token", tree.children[0])
         span = self.span(tree)
         text = token.value
         match token.type:
             case "INT":
-                return ast.Constant(kind="int", value=_integer(text), text=text, span=span)
+                return ast.Constant(kind="int", value=integer(text), text=text, span=span)
             case "FLOAT":
                 return ast.Constant(kind="float", value=float(text), text=text, span=span)
             case "QUANTITY":
@@ -119,6 +128,7 @@ class ExpressionBuilder:
                 return ast.Constant(kind="bool", value=text == "true", text=text, span=span)
 
     def binary(self, tree: Tree[Token]) -> ast.Binary:
+        """`left operator right`."""
         left, operator, right = tree.children
         return ast.Binary(
             operator=token_text(operator),
@@ -128,18 +138,22 @@ class ExpressionBuilder:
         )
 
     def unary(self, tree: Tree[Token]) -> ast.Unary:
+        """`operator operand`."""
         operator, operand = tree.children
         return ast.Unary(operator=token_text(operator), operand=self.expression(operand), span=self.span(tree))
 
     def group(self, tree: Tree[Token]) -> ast.Group:
+        """`(expression)`."""
         return ast.Group(inner=self.expression(tree.children[1]), span=self.span(tree))
 
     def call(self, tree: Tree[Token]) -> ast.Call:
+        """`callee(arguments)`."""
         callee, *rest = tree.children
         arguments = next((child for child in rest if isinstance(child, Tree)), None)
         return ast.Call(callee=self.path(as_tree(callee)), arguments=self.arguments(arguments), span=self.span(tree))
 
     def arguments(self, node: Node) -> tuple[ast.Argument, ...]:
+        """Arguments of a call; None stands for none."""
         if node is None:
             return ()
         found: list[ast.Argument] = []
@@ -153,9 +167,11 @@ class ExpressionBuilder:
         return tuple(found)
 
     def list_of(self, tree: Tree[Token]) -> ast.ListOf:
+        """`[a, b]`."""
         return ast.ListOf(items=tuple(self.expression(child) for child in subtrees(tree)), span=self.span(tree))
 
     def python_entry(self, tree: Tree[Token]) -> ast.PythonEntry:
+        """`py "module:Class"`."""
         return ast.PythonEntry(text=unquote(token_text(tree.children[1])), span=self.span(tree))
 
 
@@ -197,7 +213,7 @@ def unquote(token: str) -> str:
     return "".join(parts)
 
 
-def _integer(text: str) -> int:
+def integer(text: str) -> int:
     """A whole number; one with thousands of digits is as good as its first 400, both are out of every range."""
     return int(text[:400])
 
@@ -206,34 +222,44 @@ def _split_quantity(text: str) -> tuple[int | float, str]:
     """Number and unit of a quantity token."""
     found = _NUMBER.match(text)
     number = found.group() if found else ""
-    return (_integer(number) if number.isdecimal() else float(number)), text[len(number) :].strip()
+    return (integer(number) if number.isdecimal() else float(number)), text[len(number) :].strip()
 
 
 def as_tree(node: Any) -> Tree[Token]:  # noqa: ANN401 - Lark's children are not typed
+    """A child that the grammar says is a tree."""
     return cast("Tree[Token]", node)
 
 
 def subtrees(tree: Tree[Token]) -> Iterator[Tree[Token]]:
+    """The children that are trees."""
     return (child for child in tree.children if isinstance(child, Tree))
 
 
 def token_text(node: Node) -> str:
+    """Text of a child that the grammar says is a token."""
     return cast("Token", node).value
 
 
 def word(node: Node) -> Any:  # noqa: ANN401 - the grammar admits only the literals of the field
+    """Text of a rule that holds one keyword."""
     return cast("Token", as_tree(node).children[0]).value
 
 
 def start_of(node: Node) -> int:
     """Offset of the first character."""
     while not isinstance(node, Token):
-        node = next(child for child in as_tree(node).children if child is not None)
-    return cast("int", node.start_pos)
+        for child in as_tree(node).children:
+            if child is not None:
+                node = child
+                break
+    return node.start_pos
 
 
 def end_of(node: Node) -> int:
     """Offset after the last character."""
     while not isinstance(node, Token):
-        node = next(child for child in reversed(as_tree(node).children) if child is not None)
-    return cast("int", node.end_pos)
+        for child in reversed(as_tree(node).children):
+            if child is not None:
+                node = child
+                break
+    return node.end_pos

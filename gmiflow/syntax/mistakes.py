@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
-
-from lark import Token
 
 from gmiflow.diagnostics import Diagnostic, Edit, Fix, Label, closest
 from gmiflow.source import Source, Span
-from gmiflow.syntax.lexer import ERROR
+from gmiflow.syntax.lexer import ERROR, Token
 from gmiflow.syntax.words import DECLARATION_KEYWORDS, KEYWORDS, TERMINALS
 
-_VALUE = frozenset("NAME INT FLOAT QUANTITY STRING TRUE FALSE AUTO LPAR LSQB MINUS BANG _PY".split())
-_TYPE = frozenset("NAME AUTO _ENUM _LIST".split())
-_OPERATORS = frozenset("OR AND COMPARE PLUS MINUS STAR SLASH".split())
-_DECLARATION = frozenset("_EDITION _IMPORT _PARAM _RECORD _WORKFLOW _TARGET _REQUIRE SIMULATOR AGENT TRAINER".split())
+_VALUE = frozenset(
+    ("NAME", "INT", "FLOAT", "QUANTITY", "STRING", "TRUE", "FALSE", "AUTO", "LPAR", "LSQB", "MINUS", "BANG", "_PY")
+)
+_TYPE = frozenset(("NAME", "AUTO", "_ENUM", "_LIST"))
+_OPERATORS = frozenset(("OR", "AND", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH"))
+_DECLARATION = frozenset(
+    ("_EDITION", "_IMPORT", "_PARAM", "_RECORD", "_WORKFLOW", "_TARGET", "_REQUIRE", "SIMULATOR", "AGENT", "TRAINER")
+)
 _CLOSES = {"LBRACE": "}", "LPAR": ")", "LSQB": "]"}
 _CLOSERS = {"RBRACE": "LBRACE", "RPAR": "LPAR", "RSQB": "LSQB"}
 _FOREIGN = {
@@ -76,20 +77,20 @@ class Mistake:
         """Where to point: the token, or for a line end or the end of the text the place after the last token."""
         if self.token is not None and self.kind != "_NL":
             return self.span_of(self.token)
-        end = cast("int", self.before.end_pos) if self.before is not None else 0
+        end = self.before.end_pos if self.before is not None else 0
         if self.before is not None and self.before.type == "_NL":
-            end = cast("int", self.before.start_pos)
+            end = self.before.start_pos
         return Span(self.source, end, end)
 
     def span_of(self, token: Token) -> Span:
         """The place of a token."""
-        return Span(self.source, cast("int", token.start_pos), cast("int", token.end_pos))
+        return Span(self.source, token.start_pos, token.end_pos)
 
     def starts_line(self) -> bool:
         """Whether only blanks are before the token on its line."""
         if self.token is None:
             return True
-        start = cast("int", self.token.start_pos)
+        start = self.token.start_pos
         return not self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start].strip()
 
     def unclosed(self) -> Token | None:
@@ -251,9 +252,15 @@ def _word_operator(mistake: Mistake) -> Diagnostic | None:
         return _say(mistake, "E0115", f"`{mistake.value}` is written `{operator}`", replacement=operator)
     before = mistake.before
     if before is not None and before.type == "QUANTITY" and (word := before.value.split()[-1]) in ("and", "or"):
-        end = cast("int", before.end_pos)  # `2 and` reads like a quantity
+        end = before.end_pos  # `2 and` reads like a quantity
         span = Span(mistake.source, end - len(word), end)
-        return _say(mistake, "E0115", f"`{word}` is written `{_WORD_OPERATORS[word]}`", span=span, replacement=_WORD_OPERATORS[word])
+        return _say(
+            mistake,
+            "E0115",
+            f"`{word}` is written `{_WORD_OPERATORS[word]}`",
+            span=span,
+            replacement=_WORD_OPERATORS[word],
+        )
     if before is not None and before.type == "NAME" and before.value == "not" and "AND" in mistake.accepts:
         return _say(mistake, "E0115", "`not` is written `!`", span=mistake.span_of(before), replacement="!")
     return None
@@ -284,7 +291,7 @@ def _separator(mistake: Mistake) -> Diagnostic | None:
         or mistake.kind not in _VALUE | {"IN", "OUT", "_REQUIRE", "DOC"}
     ):
         return None
-    end = cast("int", before.end_pos)
+    end = before.end_pos
     place = Span(mistake.source, end, end)
     if "_NL" in mistake.accepts:
         notes = ("statements are separated by a line end, or by `,` on one line",)
@@ -326,7 +333,7 @@ _RULES: tuple[Callable[[Mistake], Diagnostic | None], ...] = (
 def _unexpected(mistake: Mistake) -> Diagnostic:
     expected = expected_phrase(mistake.accepts)
     if mistake.before is not None and (mistake.kind in ("_NL", "$END") or mistake.starts_line()):
-        end = cast("int", mistake.before.end_pos) - (len(mistake.before.value) if mistake.before.type == "_NL" else 0)
+        end = mistake.before.end_pos - (len(mistake.before.value) if mistake.before.type == "_NL" else 0)
         place = Span(mistake.source, end, end)
         return _say(mistake, "E0101", f"{expected} is missing at the end of the line", span=place)
     return _say(mistake, "E0101", f"expected {expected}, found {_what(mistake)}")

@@ -1,12 +1,13 @@
-"""From text to a syntax tree: `read` and `parse`, the boundary where every reading and parsing mistake becomes a Diagnostic."""
+"""From text to a syntax tree: the boundary where every reading and parsing mistake becomes a Diagnostic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from lark import Token, Tree
+from lark import Tree
 from lark.exceptions import UnexpectedToken
 
 from gmiflow.diagnostics import Diagnostic
@@ -14,6 +15,7 @@ from gmiflow.source import Source, Span
 from gmiflow.syntax import ast, lexer
 from gmiflow.syntax.build import Builder
 from gmiflow.syntax.build_expressions import ExpressionTooDeep, unknown_escapes
+from gmiflow.syntax.lexer import Token
 
 MAX_BYTES = 4 * 2**20
 MAX_DECLARATIONS = 10_000
@@ -113,10 +115,11 @@ def feed(tokens: list[Token], start: str) -> Tree[Token]:
         UnexpectedToken: at the first token that does not fit; its `interactive_parser` knows what would.
     """
     state = lexer.parser().parse_interactive(start=start)
+    feed_token = cast("Callable[[Token], None]", state.parser_state.feed_token)
     try:
         for token in tokens:
-            state.feed_token(token)
-        return state.feed_eof(tokens[-1] if tokens else None)
+            feed_token(token)
+        return cast("Tree[Token]", state.feed_eof())
     except UnexpectedToken as error:
         error.interactive_parser = state
         raise
@@ -124,7 +127,7 @@ def feed(tokens: list[Token], start: str) -> Tree[Token]:
 
 def token_span(source: Source, token: Token) -> Span:
     """The place of a token."""
-    return Span(source, cast("int", token.start_pos), cast("int", token.end_pos))
+    return Span(source, token.start_pos, token.end_pos)
 
 
 def _too_deep(span: Span) -> Diagnostic:
@@ -136,7 +139,7 @@ def _escapes(source: Source, tokens: list[Token]) -> list[Diagnostic]:
     for token in tokens:
         if token.type == "STRING" and "\\" in token.value:
             for offset in unknown_escapes(token.value):
-                start = cast("int", token.start_pos) + offset
+                start = token.start_pos + offset
                 found.append(
                     Diagnostic(
                         code="E0117",

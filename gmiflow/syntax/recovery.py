@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass, field
 from typing import cast
 
-from lark import Token, Tree
+from lark import Tree
 from lark.exceptions import UnexpectedToken
 
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.source import Source
 from gmiflow.syntax import lexer
+from gmiflow.syntax.lexer import Token
 from gmiflow.syntax.mistakes import Mistake, explain
 from gmiflow.syntax.parser import feed
 from gmiflow.syntax.words import DECLARATION_KEYWORDS
@@ -70,8 +71,8 @@ def _chunks(text: str, tokens: list[Token]) -> list[list[Token]]:
 
 def _starts_chunk(text: str, tokens: list[Token], index: int, depth: int) -> bool:
     token = tokens[index]
-    start = cast("int", token.start_pos)
-    before = cast("int", tokens[index - 1].start_pos) if index else 0
+    start = token.start_pos
+    before = tokens[index - 1].start_pos if index else 0
     if index and "\n" not in text[before:start]:
         return False
     keyword = token.value in DECLARATION_KEYWORDS
@@ -91,7 +92,7 @@ def _docs_before(tokens: list[Token], index: int) -> int:
 
 def _parse_chunk(source: Source, chunk: list[Token], diagnostics: list[Diagnostic]) -> Tree[Token] | None:
     """Parse one declaration; after a mistake, blank the statement that has it and parse again."""
-    offset, end = cast("int", chunk[0].start_pos), cast("int", chunk[-1].end_pos)
+    offset, end = chunk[0].start_pos, chunk[-1].end_pos
     text = source.text[offset:end]
     tokens = lexer.tokens(text, offset)  # again: an unclosed bracket before it hid its line ends
     for _ in range(MAX_MISTAKES_PER_DECLARATION):
@@ -122,7 +123,7 @@ def _statement_around(text: str, tokens: list[Token], index: int) -> tuple[int, 
     opener = _enclosing_brace(tokens, index)
     if opener is None:
         if index < len(tokens) and index and tokens[index - 1].type == "RBRACE":  # the declaration was complete
-            return cast("int", tokens[index].start_pos), cast("int", tokens[-1].end_pos)
+            return tokens[index].start_pos, tokens[-1].end_pos
         return None
     start = _statement_start(tokens, opener, index)
     end = _statement_end(text, tokens, start, index)
@@ -130,7 +131,7 @@ def _statement_around(text: str, tokens: list[Token], index: int) -> tuple[int, 
         return None
     if tokens[end].type == "COMMA":
         end += 1
-    return cast("int", tokens[start].start_pos), cast("int", tokens[end - 1].end_pos)
+    return tokens[start].start_pos, tokens[end - 1].end_pos
 
 
 def _enclosing_brace(tokens: list[Token], index: int) -> int | None:
@@ -168,7 +169,7 @@ def _statement_end(text: str, tokens: list[Token], start: int, index: int) -> in
         elif token.type == "LBRACE":
             braces += 1
         elif i >= index and i > start and braces <= 0:
-            gap = text[cast("int", tokens[i - 1].end_pos) : cast("int", token.start_pos)]
+            gap = text[tokens[i - 1].end_pos : token.start_pos]
             if token.type == "_NL" or "\n" in gap:
                 return i
     return len(tokens)

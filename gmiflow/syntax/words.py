@@ -8,13 +8,36 @@ from __future__ import annotations
 from typing import Final
 
 KEYWORDS: Final = frozenset(
-    "edition import as param where record workflow target require else range optional enum list py "
-    "simulator agent trainer in out auto true false".split()
+    (
+        "edition",
+        "import",
+        "as",
+        "param",
+        "where",
+        "record",
+        "workflow",
+        "target",
+        "require",
+        "else",
+        "range",
+        "optional",
+        "enum",
+        "list",
+        "py",
+        "simulator",
+        "agent",
+        "trainer",
+        "in",
+        "out",
+        "auto",
+        "true",
+        "false",
+    )
 )
 """Reserved: never the name of anything."""
 
 DECLARATION_KEYWORDS: Final = frozenset(
-    "edition import param record workflow target require simulator agent trainer".split()
+    ("edition", "import", "param", "record", "workflow", "target", "require", "simulator", "agent", "trainer")
 )
 """A top-level declaration starts with one of these."""
 

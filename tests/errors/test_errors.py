@@ -30,8 +30,8 @@ def test_message(case, request):
     text = render_text(diagnostics)
     expected = HERE / f"{case}.txt"
     if request.config.getoption("--bless", default=False):
-        expected.write_text(text, encoding="utf-8")
-    assert text == expected.read_text(encoding="utf-8")
+        expected.write_text(text, encoding="utf-8", newline="")
+    assert text == expected.read_bytes().decode()
     code = re.match(r"[EW]\d{4}", case)
     if code:
         assert {d.code for d in diagnostics} == {code.group()}
