@@ -13,6 +13,8 @@ import click
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("gmiflow.commands.check", "Check a .gmi file and show every mistake in it."),
+    "fmt": ("gmiflow.commands.fmt", "Format .gmi files."),
+    "lint": ("gmiflow.commands.lint", "Warn about unused names and suspicious sizes."),
     "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
     "doctor": ("gmiflow.commands.doctor", "Say what this machine has, what is missing, and the mend."),

@@ -68,7 +68,19 @@ TITLES: Final[dict[str, str]] = {
     "E0505": "needs more than the target has",
     "E0506": "no such device",
     # Wxxxx: lint
+    "W0101": "allow comment without a reason",
+    "W0102": "allow comment that allows nothing",
+    "W0103": "allow comment that cannot be read",
+    "W0201": "import not used",
     "W0202": "module imported twice",
+    "W0203": "parameter not used",
+    "W0204": "stage not used",
+    "W0205": "type not used",
+    "W0206": "name hides another",
     "W0502": "shards are uneven",
+    "W0503": "environments do not fill warps",
+    "W0504": "rollouts of one step",
+    "W0505": "minibatches are small",
+    "W0506": "few environments for a GPU",
 }
 """Code to title. Numbers are never reused."""

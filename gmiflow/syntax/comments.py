@@ -7,12 +7,15 @@ still there at the end, so that the formatter can tell that it lost nothing.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from gmiflow.syntax import lexer
 
 _LAYOUT: Final = frozenset(("_NL", "DOC"))
+_COMMENT: Final = re.compile(r"//[^\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +123,20 @@ def _attached(before: Before) -> Before:
         lines.append(replace(line, blank=line.blank and not documented))
         documented = documented or line.documents
     return Before(tuple(lines), before.blank and not documented)
+
+
+def places(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of every `//` comment; documentation lines are not among them."""
+    end = 0
+    for token in lexer.raw_tokens(text):
+        if token.type not in _LAYOUT:
+            start = cast("int", token.start_pos)
+            yield from _places_in_gap(text, end, start)
+            end = cast("int", token.end_pos)
+    yield from _places_in_gap(text, end, len(text))
+
+
+def _places_in_gap(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for found in _COMMENT.finditer(text, start, end):
+        if not _documents(found.group()):
+            yield found.span()
