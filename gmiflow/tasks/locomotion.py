@@ -83,12 +83,12 @@ class Locomotion(Task):
 
         The difference of the potentials -distance / dt before and after the step. With
         |a| - |b| = (a - b).(a + b) / (|a| + |b|) it keeps the digits that the difference of two
-        numbers near 1000 m would lose in float32.
+        numbers near 1000 m would lose in float32 (0.004 m/s).
         """
         position = state.qpos[:, 0:2]
         after = self._target - position
         before = self._target - self._previous_xy
-        moved = before - after
+        moved = position - self._previous_xy
         lengths = before.square().sum(1).sqrt_().add_(after.square().sum(1).sqrt_())
         covered = moved.mul_(before.add_(after)).sum(1).div_(lengths)
         self._previous_xy.copy_(position)
