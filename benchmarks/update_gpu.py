@@ -130,6 +130,16 @@ class AutogradLearner:
 
     def minibatch(self, rows):
         """One step of the optimizer."""
+        loss, kl = self.loss(rows)
+        rate = torch.where(kl > 0.016, self.rate / 1.5, torch.where(kl < 0.004, self.rate * 1.5, self.rate))
+        self.rate.copy_(rate.clamp(1e-6, 1e-2))
+        self.adam.zero_grad(set_to_none=False)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.adam.step()
+
+    def loss(self, rows):
+        """Loss and KL divergence of a minibatch."""
         policy = torch.distributions.Normal(self.actor(rows["obs"]), self.log_std.exp(), validate_args=False)
         ratio = (policy.log_prob(rows["action"]).sum(1) - rows["log_prob"]).exp()
         surrogate = torch.min(ratio * rows["advantage"], ratio.clamp(0.8, 1.2) * rows["advantage"])
@@ -140,13 +150,7 @@ class AutogradLearner:
         with torch.no_grad():
             old = torch.distributions.Normal(rows["mean"], rows["std"], validate_args=False)
             kl = torch.distributions.kl_divergence(old, policy).sum(1).mean()
-            rate = torch.where(kl > 0.016, self.rate / 1.5, torch.where(kl < 0.004, self.rate * 1.5, self.rate))
-            self.rate.copy_(rate.clamp(1e-6, 1e-2))
-        loss = (-surrogate + error + 1e-4 * excess).mean()
-        self.adam.zero_grad(set_to_none=False)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
-        self.adam.step()
+        return (-surrogate + error + 1e-4 * excess).mean(), kl
 
 
 def hybrid_backend(triton_backend):
@@ -177,6 +181,7 @@ def variants():
     table = {
         "autograd f32": (None, "f32", False),
         "autograd tf32": (None, "f32", True),
+        "compiled tf32": (None, "f32", True),
         "torch f32": (REFERENCE, "f32", False),
         "torch tf32": (REFERENCE, "f32", True),
     }
@@ -264,13 +269,18 @@ def check_numerics(table):
 def time_updates(table, sizes):
     for num_env in sizes:
         for name, (backend, precision, tf32) in table.items():
+            if name.startswith("compiled") and num_env != 4096:
+                continue
 
             @guarded("update", variant=name, num_env=num_env)
-            def _(backend=backend, precision=precision, tf32=tf32, num_env=num_env):
+            def _(name=name, backend=backend, precision=precision, tf32=tf32, num_env=num_env):
                 torch.backends.cuda.matmul.allow_tf32 = tf32
                 policy, learner = make_learner(backend or REFERENCE, num_env, precision)
                 batch = make_batch(policy, num_env)
-                learner = AutogradLearner(num_env) if backend is None else learner
+                if backend is None:
+                    learner = AutogradLearner(num_env)
+                    if name.startswith("compiled"):
+                        learner.loss = torch.compile(learner.loss, dynamic=False)
                 graph_ms, eager_ms = time_graph(lambda: learner.update(batch))
                 return {"graph_ms": round(graph_ms, 3), "eager_ms": round(eager_ms, 3)}
 
@@ -294,6 +304,26 @@ def time_acting(table, sizes):
                 act_ms, _ = time_graph(lambda: actor.act({"obs": obs}))
                 noise_ms, _ = time_graph(lambda: context.noise.normal("action", step, ACTION))
                 return {"graph_ms": round(act_ms, 4), "of_which_noise_ms": round(noise_ms, 4)}
+
+
+def compare_inference_tilings(sizes):
+    from gmiflow.rl.kernels import TRITON
+    from gmiflow.rl.kernels.inference import TritonInference
+    from gmiflow.rl.kernels.network import Tiling
+
+    changes = [{"batch": 32, "warps": 4}, {"batch": 64, "warps": 4}, {"batch": 128}, {"batch": 64, "columns": 64}]
+    for num_env in sizes:
+        for change in changes:
+
+            @guarded("act tiling", num_env=num_env, precision="tf32", change=change)
+            def _(num_env=num_env, change=change):
+                kind = type("Tuned", (TritonInference,), {"tiling": Tiling(**change)})
+                context = make_context(num_env, "tf32")
+                actor = Actor(replace(TRITON, inference=kind))
+                actor.setup(replace(context, policy=Actor.make_policy(context)))
+                obs = torch.randn(num_env, OBSERVATION, device=DEVICE)
+                act_ms, _ = time_graph(lambda: actor.act({"obs": obs}))
+                return {"graph_ms": round(act_ms, 4)}
 
 
 def compare_tilings(num_env):
@@ -367,7 +397,7 @@ def main():
         "update": lambda: time_updates(table, arguments.num_env),
         "act": lambda: time_acting(table, arguments.num_env),
         "kernels": lambda: show_kernels(table, middle),
-        "tiling": lambda: compare_tilings(middle),
+        "tiling": lambda: (compare_tilings(middle), compare_inference_tilings(arguments.num_env)),
     }
     for name, job in jobs.items():
         if name not in arguments.skip:

@@ -11,6 +11,7 @@ column 0 is used.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +25,7 @@ __all__ = ["ACTOR", "CRITIC", "Activation", "Layer", "NetworkLayout", "NetworkPa
 
 ACTOR, CRITIC = 0, 1
 _ALIGNMENT = 8
+_LOG2_E = 1.0 / math.log(2.0)
 
 Activation: TypeAlias = Literal["elu", "relu", "tanh"]
 
@@ -94,12 +96,11 @@ def apply_activation(kind: Activation, value: Tensor) -> Tensor:
 
 
 def _elu_(value: Tensor, scratch: Tensor) -> None:
-    """ELU in place. On the CPU max(x, exp(min(x, 0)) - 1): torch's own uses a twice slower expm1."""
+    """ELU in place. On the CPU max(x, 2^(min(x, 0) log2 e) - 1): torch's own takes expm1, which costs four exp2."""
     if value.is_cuda:
         functional.elu_(value)
         return
-    torch.clamp(value, max=0.0, out=scratch)
-    scratch.exp_().sub_(1.0)
+    torch.mul(value, _LOG2_E, out=scratch).clamp_(max=0.0).exp2_().sub_(1.0)
     torch.maximum(value, scratch, out=value)
 
 

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gmiflow.rl.inference import PolicyInference
-from gmiflow.rl.kernels.network import TritonNetwork
+from gmiflow.rl.kernels.network import Tiling, TritonNetwork
 from gmiflow.rl.models import OBSERVATION_LIMIT
 
 __all__ = ["TritonInference"]
@@ -93,10 +93,18 @@ def sample_kernel(
 class TritonInference(PolicyInference):
     """See `PolicyInference`; ``precision`` holds for this object's matrix products alone."""
 
+    tiling = Tiling(batch=64, warps=4)
+
     def _allocate(self) -> None:
         policy, flat = self._policy, self._flat
         self._network = TritonNetwork(
-            policy.layout, policy.activation, flat, self._num_env, precision=self._precision, trains=False
+            policy.layout,
+            policy.activation,
+            flat,
+            self._num_env,
+            precision=self._precision,
+            trains=False,
+            tiling=self.tiling,
         )
         self._rows = flat.new_zeros((self._num_env, policy.layout.layers[0].rows))
         self._rows[:, policy.layout.observation] = 1.0
