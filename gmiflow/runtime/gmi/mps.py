@@ -70,6 +70,11 @@ class MPSBackend(GMIBackend):
         self._binary = ""
         self._logs = Path()
 
+    @property
+    def daemons(self) -> dict[int, MPSDaemon]:
+        """The running daemons by device."""
+        return {device: served.daemon for device, served in self._served.items()}
+
     def prepare(self, gmis: Sequence[GMIPlan], run_dir: Path) -> None:
         """Start a daemon per GPU, after cleaning up behind jobs that died.
 
@@ -253,6 +258,10 @@ class MPSBackend(GMIBackend):
         daemon = MPSDaemon.start(
             gpu.uuid, self._binary, log_directory=self._logs / f"mps_gpu_{device}", static_partitions=static
         )
+        try:
+            daemon.control.start_server(os.getuid())  # else the first GMI waits for it
+        except MPSControlError as reason:
+            logger.debug("the MPS server starts with its first client: %s", reason)
         log = LogTail(daemon.control.log_directory / "server.log")
         log.events()  # what an earlier daemon of this run wrote is history
         return _Served(gpu=gpu, daemon=daemon, log=log, gmis=gmis)

@@ -254,22 +254,34 @@ def _recorded_control(directory: Path, control: MPSControl, record: DaemonRecord
 def _control_of(pipe_directory: Path, processes: Iterable[ProcessIdentity]) -> ProcessIdentity:
     """Tell the control daemon from its servers: by its pid file, else the oldest."""
     ordered = sorted(processes, key=lambda process: (process.start_ticks, process.pid))
-    try:
-        pid = int((pipe_directory / f"{BINARY}.pid").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return ordered[0]
+    pid = _pid_in_file(pipe_directory)
     return next((process for process in ordered if process.pid == pid), ordered[0])
 
 
+def _pid_in_file(pipe_directory: Path) -> int | None:
+    """The process id that the control daemon left in its pipe directory."""
+    try:
+        return int((pipe_directory / f"{BINARY}.pid").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _daemon_processes(pipe_directory: Path) -> list[ProcessIdentity]:
-    """Control daemon and servers of one pipe directory, recognised by what they were started with."""
+    """Control daemon and servers of one pipe directory, recognised by what they were started with.
+
+    Where the kernel hides a process's variables, its id in the pid file has to do.
+    """
     found: list[ProcessIdentity] = []
+    noted = _pid_in_file(pipe_directory)
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or (process := ProcessIdentity.of(int(entry.name))) is None:
             continue
         if _PROCESS_MARK not in process.command_line():
             continue
-        if process.environment().get("CUDA_MPS_PIPE_DIRECTORY") == str(pipe_directory):
+        started_with = process.environment()
+        if started_with.get("CUDA_MPS_PIPE_DIRECTORY") == str(pipe_directory):
+            found.append(process)
+        elif not started_with and process.pid == noted:
             found.append(process)
     return found
 

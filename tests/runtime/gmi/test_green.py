@@ -1,5 +1,7 @@
 """Splitting SMs among green contexts: the arithmetic anywhere, the split itself on a GPU."""
 
+import ctypes
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,9 +44,9 @@ def test_groups_of_eight_from_hopper_on():
 
 
 SMID = """
-extern "C" __global__ void record(int* seen, long long ticks) {
+extern "C" __global__ void record(int* seen, int ticks) {
     unsigned sm;
-    asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
     long long start = clock64();
     while (clock64() - start < ticks) {}
     if (threadIdx.x == 0) atomicAdd(seen + sm, 1);
@@ -55,13 +57,25 @@ extern "C" __global__ void record(int* seen, long long ticks) {
 def used_sms(stream):
     """The SMs that blocks of a kernel ran on: enough of them, and long enough, to fill every SM."""
     import torch
+    from cuda.bindings import driver, nvrtc
 
-    kernel = torch.cuda._compile_kernel(SMID, "record")
+    def call(answer):
+        code, *results = answer
+        assert int(code) == 0, code
+        return results[0] if len(results) == 1 else results
+
+    major, minor = torch.cuda.get_device_capability()
+    program = call(nvrtc.nvrtcCreateProgram(SMID.encode(), b"record.cu", 0, [], []))
+    call(nvrtc.nvrtcCompileProgram(program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]))
+    code = b" " * call(nvrtc.nvrtcGetCUBINSize(program))
+    call(nvrtc.nvrtcGetCUBIN(program, code))
+    library = call(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))  # belongs to no context
+    kernel = driver.CUfunction(int(call(driver.cuLibraryGetKernel(library, b"record"))))
     seen = torch.zeros(256, dtype=torch.int32, device="cuda")
     torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        kernel(grid=(4096, 1, 1), block=(256, 1, 1), args=[seen, 20_000])
-    stream.synchronize()
+    arguments = ((seen.data_ptr(), 20_000), (ctypes.c_void_p, ctypes.c_int))
+    call(driver.cuLaunchKernel(kernel, 4096, 1, 1, 256, 1, 1, 0, stream.cuda_stream, arguments, 0))
+    torch.cuda.synchronize()
     return set(seen.nonzero().flatten().tolist())
 
 

@@ -54,9 +54,9 @@ def test_a_fault_in_the_server_log_stands_for_the_whole_gpu(backend, tmp_path):
 
 def test_a_daemon_that_died_is_noticed(backend, tmp_path):
     backend.prepare(GMIS, tmp_path)
-    served = backend._served[1]
-    served.daemon.record.control.signal(9)
-    assert served.daemon.record.control.wait_gone(10)
+    control = backend.daemons[1].record.control
+    control.signal(9)
+    assert control.wait_gone(10)
     failure = backend.check()
     assert failure.code == GPU_FAULT
     assert failure.message == "the MPS daemon of GPU 1 ended under its GMIs (2, 3)"
@@ -85,7 +85,7 @@ def test_output_that_has_nothing_to_do_with_mps_is_not_explained(backend):
 
 def test_a_client_is_taken_off_the_gpu_before_it_is_killed(backend, tmp_path):
     backend.prepare(GMIS, tmp_path)
-    control = backend._served[1].daemon.control
+    control = backend.daemons[1].control
     client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
@@ -107,14 +107,14 @@ def test_recovery_restarts_a_daemon_that_stays_in_its_fault(backend, tmp_path, m
     """Without a GPU the probe that follows cannot succeed, and says so."""
     monkeypatch.setattr("gmiflow.runtime.gmi.mps.RECOVER_TIMEOUT_S", 0.3)
     backend.prepare(GMIS[:2], tmp_path)
-    old = backend._served[0].daemon
+    old = backend.daemons[0]
     old.control.command("fake status FAULT")
     with pytest.raises(GMIError) as raised:
         backend.recover()
     assert raised.value.failure.code == LAUNCH_FAILED
     assert "GPU 0 does not recover" in raised.value.failure.message
     assert not old.alive
-    assert backend._served[0].daemon.alive
+    assert backend.daemons[0].alive
 
 
 def test_no_tool_is_a_clear_error(backend, tmp_path, monkeypatch):
