@@ -6,6 +6,9 @@ engine's whole life, and a step refreshes them in place. That is what lets a CUD
 step.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo's classes are compiled and come without stubs.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -76,7 +79,8 @@ class Engine(ABC):
 
         Args:
             env: i64 [k], the simulations.
-            qpos, qvel: f32 [k, nq] and [k, nv].
+            qpos: f32 [k, nq], their positions.
+            qvel: f32 [k, nv], their velocities.
         """
 
     @abstractmethod
@@ -102,7 +106,7 @@ class Engine(ABC):
         """Counters of what went wrong inside the physics. May synchronise with the device."""
         return {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - an engine may have nothing to release
         """Release threads and device memory."""
 
 

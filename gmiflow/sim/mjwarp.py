@@ -14,6 +14,9 @@ Contacts and constraints live in buffers of fixed size. They are sized from a sh
 random controls; what did not fit is counted by `diagnostics`.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo's classes are compiled and come without stubs.
+
 from __future__ import annotations
 
 from collections.abc import Mapping

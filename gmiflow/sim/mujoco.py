@@ -6,6 +6,9 @@ each control step makes one conversion of positions, velocities and derived fiel
 float32 tensors, and one of the controls back.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo's classes are compiled and come without stubs.
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -89,5 +92,7 @@ class MujocoEngine(Engine):
     def diagnostics(self) -> dict[str, Any]:
         """Number of MuJoCo warnings by kind since the start, kinds without a warning left out."""
         counts = self._batch.warning[:, :, 1].sum(axis=0)
-        names = {int(kind): kind.name.removeprefix("mjWARN_").lower() for kind in mujoco.mjtWarning.__members__.values()}
+        names = {
+            int(kind): kind.name.removeprefix("mjWARN_").lower() for kind in mujoco.mjtWarning.__members__.values()
+        }
         return {f"warning_{names[kind]}": int(count) for kind, count in enumerate(counts) if count}

@@ -1,15 +1,13 @@
 """Drive a simulator without a runtime: for trying one's own, for pictures and for measurements.
 
-    simulator = MySimulator()
-    simulator.setup(standalone_context(num_env=64, engine="mujoco"))
-    obs = simulator.reset()["obs"]
+simulator = MySimulator()
+simulator.setup(standalone_context(num_env=64, engine="mujoco"))
+obs = simulator.reset()["obs"]
 """
 
 from __future__ import annotations
 
 import zlib
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -75,7 +73,7 @@ def standalone_context(
     num_env_total: int | None = None,
     threads: int = 1,
     noise: Noise | None = None,
-    **params: Any,
+    **params: bool | int | float | str,
 ) -> StageContext:
     """A stage context for one simulator on its own; ``params`` are the stage's parameters."""
     place = torch.device(device)

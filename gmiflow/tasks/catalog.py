@@ -171,7 +171,5 @@ BALL_BALANCE = TaskInfo(
     ),
 )
 
-TASKS: dict[str, TaskInfo] = {
-    info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE)
-}
+TASKS: dict[str, TaskInfo] = {info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE)}
 """Every task by name, in the order in which lists show them."""

@@ -8,6 +8,9 @@ Derived fields: the foot sensors (and the Humanoid's joint forces) come from the
 is when the force acted; positions and velocities are current. So no forward pass is needed.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo's classes are compiled and come without stubs.
+
 from __future__ import annotations
 
 from typing import ClassVar

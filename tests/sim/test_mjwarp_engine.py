@@ -1,4 +1,7 @@
-"""MuJoCo Warp against MuJoCo, on the CPU. The first run compiles kernels for some minutes; later ones use Warp's cache."""
+"""MuJoCo Warp against MuJoCo, on the CPU.
+
+The first run compiles kernels for two minutes; later ones use Warp's cache.
+"""
 
 import re
 

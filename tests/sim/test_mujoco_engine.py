@@ -27,7 +27,10 @@ def random_states(model, count, seed=5):
     qpos[:, 2] = 0.45
     qpos[:, 7:] = generator.uniform(0.55, 0.65, (count, model.nq - 7))
     qvel = generator.normal(0.0, 0.5, (count, model.nv))
-    as_float32 = lambda values: torch.tensor(values, dtype=torch.float32)
+
+    def as_float32(values):
+        return torch.tensor(values, dtype=torch.float32)
+
     return as_float32(qpos), as_float32(qvel)
 
 

@@ -30,7 +30,10 @@ def actions(task: Task, steps: int, seed: int = 0) -> torch.Tensor:
 def snapshot(task: Task, qpos, qvel=None, action=None, **derived) -> Snapshot:
     """One environment's state, written by hand; what is not given is zero."""
     model = task.engine.model
-    row = lambda values, size: torch.zeros(1, size) if values is None else torch.tensor([values], dtype=torch.float32)
+
+    def row(values, size):
+        return torch.zeros(1, size) if values is None else torch.tensor([values], dtype=torch.float32)
+
     fields = {name: torch.zeros(1, field.shape[1]) for name, field in task.engine.derived.items()}
     fields |= {name: torch.tensor([values], dtype=torch.float32) for name, values in derived.items()}
     return Snapshot(

@@ -21,7 +21,9 @@ def turned(axis, degrees):
     return [math.cos(half), *(math.sin(half) * component for component in axis)]
 
 
-def state(task, position=(0.0, 0.0, 0.5), quaternion=UPRIGHT, joints=REST, velocity=(0.0,) * 6, rates=(0.0,) * 8, **rest):
+def state(
+    task, position=(0.0, 0.0, 0.5), quaternion=UPRIGHT, joints=REST, velocity=(0.0,) * 6, rates=(0.0,) * 8, **rest
+):
     return snapshot(task, [*position, *quaternion, *joints], [*velocity, *rates], **rest)
 
 
@@ -33,7 +35,9 @@ def test_torso_turned_left_by_a_quarter(task):
 
 
 def test_torso_rolled_by_30_degrees(task):
-    obs = observation(task, state(task, position=(0, 0, 0.6), quaternion=turned((1, 0, 0), 30), velocity=[0, 0, 1, 0, 0, 0]))
+    obs = observation(
+        task, state(task, position=(0, 0, 0.6), quaternion=turned((1, 0, 0), 30), velocity=[0, 0, 1, 0, 0, 0])
+    )
     expected = [0.6, 0, 0.5, math.sqrt(3) / 2, 0, 0, 0, 0, math.pi / 6, 0, math.sqrt(3) / 2, 1]
     torch.testing.assert_close(obs[:12], torch.tensor(expected), atol=1e-6, rtol=1e-6)
 
@@ -82,10 +86,15 @@ def test_progress_keeps_its_digits_far_from_the_start(task):
     """In float32, 60,000 - 60,000 would be off by up to 0.004."""
     verdict(task, state(task, position=(300.0, 40.0, 0.5)))
     moved = torch.tensor(300.0 + DT) - torch.tensor(300.0)  # what float32 can hold of the step
-    distance = lambda x: math.hypot(1000.0 - x, 40.0)
+
+    def distance(x):
+        return math.hypot(1000.0 - x, 40.0)
+
     expected = (distance(300.0) - distance(300.0 + float(moved))) / DT
     angle_reward = 1.1
-    assert verdict(task, state(task, position=(300.0 + DT, 40.0, 0.5)))[0] == pytest.approx(expected + angle_reward, abs=2e-5)
+    assert verdict(task, state(task, position=(300.0 + DT, 40.0, 0.5)))[0] == pytest.approx(
+        expected + angle_reward, abs=2e-5
+    )
 
 
 def test_heading_below_the_threshold_is_rewarded_in_proportion(task):
@@ -97,7 +106,9 @@ def test_heading_below_the_threshold_is_rewarded_in_proportion(task):
 @pytest.mark.parametrize(("projection", "upright"), [(0.935, 0.1), (0.925, 0.0)])
 def test_upright_is_above_0_93(task, projection, upright):
     degrees = math.degrees(math.acos(projection))
-    assert verdict(task, state(task, quaternion=turned((1, 0, 0), degrees)))[0] == pytest.approx(1.0 + upright, abs=1e-5)
+    assert verdict(task, state(task, quaternion=turned((1, 0, 0), degrees)))[0] == pytest.approx(
+        1.0 + upright, abs=1e-5
+    )
 
 
 def test_effort_and_energy_cost(task):

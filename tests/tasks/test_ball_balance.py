@@ -59,9 +59,9 @@ def test_start_distribution():
     qpos, qvel = task.engine.qpos, task.engine.qvel
     ball, velocity = qpos[:, 13:16], qvel[:, 12:15]
     distance = ball[:, :2].norm(dim=1)
-    assert 0.001 <= distance.min() and distance.max() <= 0.5
+    assert distance.min() >= 0.001 and distance.max() <= 0.5
     assert float(distance.mean()) == pytest.approx(0.2505, abs=0.005)
-    assert 1.0 <= ball[:, 2].min() and ball[:, 2].max() <= 2.0
+    assert ball[:, 2].min() >= 1.0 and ball[:, 2].max() <= 2.0
     assert float(ball[:, 2].mean()) == pytest.approx(1.5, abs=0.01)
     assert ball[:, :2].mean(0).abs().max() < 0.01  # every direction alike
     assert (velocity[:, 2] == -5.0).all() and (qvel[:, :12] == 0).all() and (qvel[:, 15:] == 0).all()

@@ -31,7 +31,8 @@ def test_swing_up_observes_cosine_and_sine():
 
 
 @pytest.mark.parametrize(
-    ("degrees", "action", "reward"), [(0.0, 0.0, 1.0), (180.0, 0.0, 0.0), (60.0, 0.5, 0.75 - 0.00025), (90.0, -1.0, 0.499)]
+    ("degrees", "action", "reward"),
+    [(0.0, 0.0, 1.0), (180.0, 0.0, 0.0), (60.0, 0.5, 0.75 - 0.00025), (90.0, -1.0, 0.499)],
 )
 def test_swing_up_rewards_height_less_effort(degrees, action, reward):
     task = make_task(CartPoleSwingUp)
