@@ -21,7 +21,7 @@ BLOCK_BYTES = _BLOCK * 8
 
 SPINS = 3000
 """Looks at a flag before the core is offered to others; about 0.1 ms."""
-YIELDS = 300
+YIELDS = 100
 """Times the core is offered to others before sleeping."""
 SHORT_SLEEP_S = 50e-6
 LONG_SLEEP_S = 1e-3

@@ -79,7 +79,7 @@ class LocalGroup:
         self._timeout_s = timeout_s
         self._condition = threading.Condition()
         self._arrived = [0] * len(members)
-        self._left: set[int] = set()
+        self._left: list[int] = []
 
     def member(self, rank: int) -> LocalCollective:
         """The collective that the thread of ``rank`` uses."""
@@ -88,7 +88,7 @@ class LocalGroup:
     def leave(self, rank: int) -> None:
         """``rank`` makes no further calls."""
         with self._condition:
-            self._left.add(rank)
+            self._left.append(rank)
             self._condition.notify_all()
 
     def wait(self, rank: int) -> None:
@@ -114,9 +114,13 @@ class LocalGroup:
 
     def _failure(self, target: int) -> GMIError:
         missing = self._missing(target)
+        # Whoever left first is the cause; the others left because of it.
+        left = next((rank for rank in self._left if rank in missing), None)
+        if left is not None:
+            gmi = self.members[left]
+            return error(PEER_LOST, f"GMI {gmi} left while the collective {self.name} waited for it")
         names = ", ".join(f"GMI {self.members[rank]}" for rank in missing)
-        if any(rank in self._left for rank in missing):
-            return error(PEER_LOST, f"{names} left while the collective {self.name} waited for it")
         return error(
-            COLLECTIVE_TIMED_OUT, f"{names} did not come to the collective {self.name} within {self._timeout_s:g} s"
+            COLLECTIVE_TIMED_OUT,
+            f"{names} did not come to the collective {self.name} within {self._timeout_s:g} s",
         )
