@@ -8,6 +8,7 @@ obs = simulator.reset()["obs"]
 from __future__ import annotations
 
 import zlib
+
 import torch
 from torch import Tensor
 
