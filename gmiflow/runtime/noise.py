@@ -4,61 +4,37 @@ Every number is a pure function of (seed, purpose, global environment id, step, 
 gives the same numbers however its environments are cut into GMIs, whichever execution lowering
 drives it, and after a resume; nothing has to be saved.
 
-The function is a chain of 32-bit finalisers. Each is the bijection "lowbias32" (two multiplications
-and three xor-shifts; constants from C. Wellons, "Prospecting for Hash Functions", 2018), whose bias
-of 0.17 makes every input bit flip every output bit with a probability close to one half::
+The function is a chain of the 32-bit finaliser `gmiflow.hashing.mix_int`, in which every input bit
+flips every output bit with a probability close to one half::
 
     key(environment) = mix(mix(seed ^ purpose) + environment * ODD_1)    once per purpose, cached
     state            = mix(key ^ (step * ODD_2))                         one per environment
     bits(index)      = mix(state + index * ODD_3)                        one per number
 
 Arithmetic is int32 with wraparound, because torch has vector code for it on the CPU and captures it
-in CUDA graphs. int32 shifts right with the sign, hence the masks. Steps repeat after 2**32.
+in CUDA graphs; on a GPU with Triton a call is one kernel. Steps repeat after 2**32.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import math
 
 import torch
 from torch import Tensor
 
+from gmiflow.hashing import mix_, mix_int, signed
+
 __all__ = ["CounterNoise"]
 
 _BITS = 32
-_MULTIPLIER_1 = 0x7FEB352D
-_MULTIPLIER_2 = 0x846CA68B
 # Odd constants that spread consecutive counters over the whole range (Weyl sequences of the golden
 # ratio, the plastic number and the silver ratio).
 _ENVIRONMENT_STRIDE = 0x9E3779B1
 _STEP_STRIDE = 0xC13FA9A9
 _INDEX_STRIDE = 0x6A09E667
 _UNIT = 2.0**-24
-
-
-def _signed(value: int) -> int:
-    """The int32 with the same low 32 bits as ``value``."""
-    value &= 0xFFFFFFFF
-    return value - (1 << _BITS) if value >= 1 << (_BITS - 1) else value
-
-
-def _mix_int(value: int) -> int:
-    """The finaliser on a Python integer; the same function as `_mix_`."""
-    value &= 0xFFFFFFFF
-    value = ((value ^ (value >> 16)) * _MULTIPLIER_1) & 0xFFFFFFFF
-    value = ((value ^ (value >> 15)) * _MULTIPLIER_2) & 0xFFFFFFFF
-    return value ^ (value >> 16)
-
-
-def _mix_(value: Tensor) -> Tensor:
-    """The finaliser on an int32 tensor, in place; one scratch tensor of the same size."""
-    scratch = torch.bitwise_right_shift(value, 16).bitwise_and_(0xFFFF)
-    value.bitwise_xor_(scratch).mul_(_signed(_MULTIPLIER_1))
-    torch.bitwise_right_shift(value, 15, out=scratch)
-    value.bitwise_xor_(scratch.bitwise_and_(0x1FFFF)).mul_(_signed(_MULTIPLIER_2))
-    torch.bitwise_right_shift(value, 16, out=scratch)
-    return value.bitwise_xor_(scratch.bitwise_and_(0xFFFF))
 
 
 def _purpose_code(purpose: str) -> int:
@@ -78,12 +54,15 @@ class CounterNoise:
         self.num_env = num_env
         self.env_offset = env_offset
         self.device = torch.device(device)
-        self._seed = _mix_int(seed) ^ _mix_int((seed >> _BITS) + 1)
+        self._seed = mix_int(seed) ^ mix_int((seed >> _BITS) + 1)
         self._keys: dict[str, Tensor] = {}
         self._indices: dict[tuple[int, int, int], Tensor] = {}
+        self._fused = self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
     def uniform(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Uniform numbers in [0, 1) with 24 bits; see `gmiflow.api.Noise.uniform`."""
+        if self._fused:
+            return self._draw(purpose, step, width, env, normal=False)
         return self._unit(self._state(purpose, step, env), 0, 1, width)
 
     def normal(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
@@ -92,6 +71,8 @@ class CounterNoise:
         Numbers 2k and 2k + 1 are the cosine and the sine of one pair, so number i does not depend
         on ``width``.
         """
+        if self._fused:
+            return self._draw(purpose, step, width, env, normal=True)
         pairs = (width + 1) // 2
         state = self._state(purpose, step, env)
         radius = self._unit(state, 0, 2, pairs)
@@ -104,19 +85,35 @@ class CounterNoise:
 
     def _state(self, purpose: str, step: Tensor, env: Tensor | None) -> Tensor:
         """One int32 per environment and step, [k, 1]."""
+        keys = self._keys_of(purpose, env)
+        return mix_((step.to(torch.int32) * signed(_STEP_STRIDE)).bitwise_xor(keys)).unsqueeze(1)
+
+    def _draw(self, purpose: str, step: Tensor, width: int, env: Tensor | None, *, normal: bool) -> Tensor:
+        """The same numbers by one kernel; logarithm and cosine may differ from torch's in the last bits."""
+        from gmiflow.runtime.noise_kernel import draw
+
+        return draw(
+            self._keys_of(purpose, env),
+            step,
+            width,
+            normal=normal,
+            step_stride=_STEP_STRIDE,
+            index_stride=_INDEX_STRIDE,
+        )
+
+    def _keys_of(self, purpose: str, env: Tensor | None) -> Tensor:
+        """The cached part of the hash, int32 [k]."""
         keys = self._keys.get(purpose)
         if keys is None:
             keys = self._keys[purpose] = self._make_keys(purpose)
-        if env is not None:
-            keys = keys[env]
-        return _mix_((step.to(torch.int32) * _signed(_STEP_STRIDE)).bitwise_xor(keys)).unsqueeze(1)
+        return keys if env is None else keys[env]
 
     def _make_keys(self, purpose: str) -> Tensor:
         """The cached part of the hash, int32 [num_env]."""
-        base = _mix_int(self._seed ^ _purpose_code(purpose))
+        base = mix_int(self._seed ^ _purpose_code(purpose))
         first, last = self.env_offset, self.env_offset + self.num_env
         ids = torch.arange(first, last, dtype=torch.int32, device=self.device)
-        return _mix_(ids.mul_(_signed(_ENVIRONMENT_STRIDE)).add_(_signed(base)))
+        return mix_(ids.mul_(signed(_ENVIRONMENT_STRIDE)).add_(signed(base)))
 
     def _unit(self, state: Tensor, first: int, stride: int, count: int) -> Tensor:
         """Numbers ``first, first + stride, ...`` of each environment, f32 [k, count] in [0, 1)."""
@@ -124,6 +121,6 @@ class CounterNoise:
         offsets = self._indices.get((first, last, stride))
         if offsets is None:
             index = torch.arange(first, last, stride, dtype=torch.int32, device=self.device)
-            offsets = self._indices[first, last, stride] = index.mul_(_signed(_INDEX_STRIDE))
-        bits = _mix_(state + offsets)
+            offsets = self._indices[first, last, stride] = index.mul_(signed(_INDEX_STRIDE))
+        bits = mix_(state + offsets)
         return bits.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(_UNIT)

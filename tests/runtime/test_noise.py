@@ -139,3 +139,19 @@ def test_the_hash_is_the_documented_one() -> None:
     state = mix(key ^ ((6 * 0xC13FA9A9) & 0xFFFFFFFF))
     expected = [(mix((state + i * 0x6A09E667) & 0xFFFFFFFF) >> 8) / 2**24 for i in range(3)]
     assert noise(42, num_env=8, env_offset=64).uniform("reset", step(6), 3)[6].tolist() == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+@pytest.mark.parametrize("width", [1, 3, 8, 21])
+def test_the_kernel_draws_what_torch_draws(kind, width) -> None:
+    arguments = {"seed": 11, "num_env": 1000, "env_offset": 48}
+    on_cpu, on_gpu = CounterNoise(**arguments), CounterNoise(**arguments, device="cuda")
+    for step in (0, 7, 2**31 + 5):
+        expected = getattr(on_cpu, kind)("reset", torch.tensor(step), width)
+        drawn = getattr(on_gpu, kind)("reset", torch.tensor(step, device="cuda"), width)
+        torch.testing.assert_close(drawn.cpu(), expected, rtol=1e-4, atol=1e-5)
+    chosen = torch.tensor([3, 999, 17])
+    expected = getattr(on_cpu, kind)("reset", torch.tensor(9), width, chosen)
+    drawn = getattr(on_gpu, kind)("reset", torch.tensor(9, device="cuda"), width, chosen.cuda())
+    torch.testing.assert_close(drawn.cpu(), expected, rtol=1e-4, atol=1e-5)
