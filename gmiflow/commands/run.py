@@ -135,7 +135,6 @@ def _show_plan(plan: LaunchPlan) -> None:
 
 def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
     """What `run` would write and start."""
-    from gmiflow.hardware import usable_cpus
     from gmiflow.runtime.launch import assign_cpus
 
     plan = job.plan
@@ -144,7 +143,7 @@ def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
         click.echo(f"param {parameter['name']} = {parameter['value']} ({parameter['origin']})")
     for group in plan.collectives:
         click.echo(f"collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
-    cpus = assign_cpus(plan.gmis, usable_cpus())
+    cpus = assign_cpus(plan.gmis)
     again = f" --resume {resume}" if resume else ""
     for gmi in plan.gmis:
         pinned = ",".join(map(str, cpus[gmi.id]))

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gmiflow.hardware import usable_cpus
+from gmiflow.hardware import detect
 from gmiflow.plan import Backend, GMIPlan, LaunchPlan
 from gmiflow.runtime.events import Event, Failure, Finished, Iteration, RunResult
 from gmiflow.runtime.failure import LAUNCH_FAILED, GMIError, RuntimeFailure, error
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
+from gmiflow.runtime.gmi.cpus import CPUDemand, Topology, read_topology
+from gmiflow.runtime.gmi.cpus import assign_cpus as cores_for
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.record import Recorder, write_report
 from gmiflow.runtime.rendezvous import Rendezvous, clean_stale
@@ -106,15 +108,28 @@ def preloaded_modules(plan: LaunchPlan) -> list[str]:
     return [module for module in modules if module.startswith("gmiflow.")]
 
 
-def assign_cpus(gmis: Sequence[GMIPlan], cpus: Sequence[int]) -> dict[int, list[int]]:
-    """CPUs for each GMI, by id: disjoint as long as there are enough, then shared in turn."""
-    assigned: dict[int, list[int]] = {}
-    position = 0
-    for gmi in gmis:
-        count = min(max(1, gmi.cores), len(cpus))
-        assigned[gmi.id] = sorted({cpus[(position + i) % len(cpus)] for i in range(count)})
-        position += count
-    return assigned
+def assign_cpus(gmis: Sequence[GMIPlan], topology: Topology | None = None) -> dict[int, list[int]]:
+    """Logical CPUs for each GMI, by id: whole cores near its GPU, its own as long as there are enough.
+
+    Args:
+        gmis: the GMIs of this machine.
+        topology: the usable cores; default: this process's.
+    """
+    nodes = _gpu_nodes(gmis)
+    demands = [CPUDemand(cores=gmi.cores, node=nodes.get(gmi.device)) for gmi in gmis]
+    cpus = cores_for(topology or read_topology(), demands)
+    return {gmi.id: list(mine) for gmi, mine in zip(gmis, cpus, strict=True)}
+
+
+def _gpu_nodes(gmis: Sequence[GMIPlan]) -> dict[int, int | None]:
+    """NUMA node of each GPU that the GMIs use, by device; empty without GPUs."""
+    if all(gmi.backend == "cpu" for gmi in gmis):
+        return {}
+    from gmiflow.runtime.gmi.nvml import gpu_nodes
+
+    gpus = detect().gpus
+    nodes = gpu_nodes(tuple(gpu.uuid for gpu in gpus))
+    return {gpu.index: node for gpu, node in zip(gpus, nodes, strict=True)}
 
 
 def spawn_requests(
@@ -135,7 +150,7 @@ def spawn_requests(
     arguments += ["--timeout-s", f"{limits.collective_s:g}"]
     if resume is not None:
         arguments += ["--resume", str(resume.resolve())]
-    cpus = assign_cpus(plan.gmis, usable_cpus())
+    cpus = assign_cpus(plan.gmis)
     requests: list[SpawnRequest] = []
     for gmi in plan.gmis:
         program = (programs / gmi.program).resolve()

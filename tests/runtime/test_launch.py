@@ -18,6 +18,7 @@ from plans import launch_plan, training_plan, write_programs
 from safetensors.torch import load_file
 
 from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, RunResult, Started
+from gmiflow.runtime.gmi.cpus import Core, Topology
 from gmiflow.runtime.launch import assign_cpus, run_plan
 from gmiflow.runtime.supervisor import Limits
 
@@ -340,11 +341,16 @@ def test_a_program_explains_itself(tmp_path: Path) -> None:
 
 def test_cpus_are_shared_fairly() -> None:
     gmis = launch_plan(training_plan(), gmis=4).gmis
-    assert assign_cpus(gmis, (4, 5, 6, 7)) == {0: [4], 1: [5], 2: [6], 3: [7]}
-    assert assign_cpus(gmis, (4, 5)) == {0: [4], 1: [5], 2: [4], 3: [5]}
+    assert assign_cpus(gmis, cores(4, 5, 6, 7)) == {0: [4], 1: [5], 2: [6], 3: [7]}
+    assert assign_cpus(gmis, cores(4, 5)) == {0: [4], 1: [5], 2: [4], 3: [5]}
     wide = [dataclasses.replace(gmi, cores=3) for gmi in gmis[:2]]
-    assert assign_cpus(wide, (0, 1, 2, 3, 4, 5)) == {0: [0, 1, 2], 1: [3, 4, 5]}
-    assert assign_cpus(wide, (0, 1)) == {0: [0, 1], 1: [0, 1]}
+    assert assign_cpus(wide, cores(0, 1, 2, 3, 4, 5)) == {0: [0, 1, 2], 1: [3, 4, 5]}
+    assert assign_cpus(wide, cores(0, 1)) == {0: [0, 1], 1: [0, 1]}
+
+
+def cores(*cpus: int) -> Topology:
+    """Cores with one hardware thread each."""
+    return Topology(cores=tuple(Core(cpus=(cpu,)) for cpu in cpus), distances={})
 
 
 def test_the_launcher_needs_no_torch() -> None:

@@ -279,9 +279,9 @@ def _daemon_processes(pipe_directory: Path) -> list[ProcessIdentity]:
         if _PROCESS_MARK not in process.command_line():
             continue
         started_with = process.environment()
-        if started_with.get("CUDA_MPS_PIPE_DIRECTORY") == str(pipe_directory):
-            found.append(process)
-        elif not started_with and process.pid == noted:
+        if started_with.get("CUDA_MPS_PIPE_DIRECTORY") == str(pipe_directory) or (
+            not started_with and process.pid == noted
+        ):
             found.append(process)
     return found
 
