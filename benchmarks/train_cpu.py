@@ -314,6 +314,18 @@ def summary(name, side, steps):
     }
 
 
+def take_turns(sides, options):
+    done = 0
+    while done < options.iterations:
+        turn = min(options.turn, options.iterations - done)
+        done += turn
+        for name, side in sides.items():
+            side.run(turn)
+            record = side.record
+            train_s = round(sum(record.collect_s) + sum(record.learn_s), 2)
+            emit("progress", side=name, iteration=done, train_s=train_s, mean_return=record.mean_return)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num-env", type=int, default=256)
@@ -330,15 +342,11 @@ def main():
     # Gymnasium first: it forks its workers, which should not copy the other sides' memory.
     sides = {name: SIDES[name](options) for name in sorted(options.sides)[::-1] if name == "gymnasium"}
     sides |= {name: SIDES[name](options) for name in options.sides if name != "gymnasium"}
-    done = 0
-    while done < options.iterations:
-        turn = min(options.turn, options.iterations - done)
-        done += turn
-        for name, side in sides.items():
-            side.run(turn)
-            record = side.record
-            train_s = round(sum(record.collect_s) + sum(record.learn_s), 2)
-            emit("progress", side=name, iteration=done, train_s=train_s, mean_return=record.mean_return)
+    try:
+        take_turns(sides, options)
+    finally:
+        if "gymnasium" in sides:
+            sides["gymnasium"].close()
     steps = options.num_env * options.horizon
     results = {name: summary(name, side, steps) for name, side in sides.items()}
     for result in results.values():
@@ -349,8 +357,6 @@ def main():
             names = ("steps_per_s", "collect_steps_per_s")
             ratios = {f"{key}_ratio": round(ours[key] / theirs[key], 2) for key in names}
             emit("ratio", against=name, **ratios, learn_ratio=round(theirs["learn_ms"] / ours["learn_ms"], 2))
-    if "gymnasium" in sides:
-        sides["gymnasium"].close()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch
 from gmiflow.rl.gradient import MinibatchGradient
 from gmiflow.rl.inference import PolicyInference
 from gmiflow.rl.minibatches import StratifiedMinibatches
+from gmiflow.rl.moments import RolloutMoments
 from gmiflow.rl.optimizer import FlatAdam
 from gmiflow.rl.returns import AdvantageEstimator
 from gmiflow.rl.samples import SampleBuffer
@@ -24,6 +25,7 @@ class Backend:
     name: str
     inference: type[PolicyInference]
     estimator: type[AdvantageEstimator]
+    moments: type[RolloutMoments]
     minibatches: type[StratifiedMinibatches]
     samples: type[SampleBuffer]
     gradient: type[MinibatchGradient]
@@ -34,6 +36,7 @@ REFERENCE = Backend(
     name="torch",
     inference=PolicyInference,
     estimator=AdvantageEstimator,
+    moments=RolloutMoments,
     minibatches=StratifiedMinibatches,
     samples=SampleBuffer,
     gradient=MinibatchGradient,

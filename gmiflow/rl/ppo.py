@@ -170,9 +170,7 @@ class Learner(Trainer):
         """Buffers of samples and moments, gradient and optimizer."""
         policy, settings = self._policy, self._settings
         flat = policy.flat.detach()
-        observation = policy.layout.observation
-        self._centered = flat.new_empty((self._samples, observation))
-        self._moments = torch.zeros(2 * (2 + observation), dtype=torch.float64, device=flat.device)
+        self._moments = backend.moments(policy.observation_normalizer, self._samples, self._samples_total)
         self._buffer = backend.samples(policy, self._samples)
         spans = list(zip(pairwise(self._minibatches.bounds), self._minibatches.global_counts, strict=True))
         self._plan = [
@@ -205,7 +203,9 @@ class Learner(Trainer):
             value=experience["value"],
             bootstrap=_tensor(batch, "bootstrap"),
         )
-        mean, variance = self._reduce_moments(experience["obs"].flatten(0, 1))
+        mean, variance = self._moments.compute(
+            experience["obs"].flatten(0, 1), estimator.targets.flatten(1), self._communicator
+        )
         if self._settings.normalize_value:
             self._policy.value_normalizer.merge(mean[1], variance[1], self._samples_total)
         self._buffer.load(experience, estimator.advantage, estimator.returns, mean[0], variance[0])
@@ -221,23 +221,6 @@ class Learner(Trainer):
             self._policy.observation_normalizer.merge(mean[2:], variance[2:], self._samples_total)
         self._iteration.add_(1)
         return self._metrics(variance)
-
-    def _reduce_moments(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Global mean and variance, f64 [2 + observation], of advantage, return and each observation.
-
-        Observations are summed relative to the running mean, in f32 but without cancellation.
-        """
-        normalizer = self._policy.observation_normalizer
-        centered, sums = self._centered, self._moments.view(2, -1)
-        torch.sub(obs, normalizer.center, out=centered)
-        source = self._estimator.moments_source.flatten(1)
-        sums[0, :2], sums[0, 2:] = source.sum(dim=1), centered.sum(dim=0)
-        sums[1, :2], sums[1, 2:] = source.square().sum(dim=1), centered.square_().sum(dim=0)
-        self._communicator.all_reduce(self._moments)
-        mean, square = sums / self._samples_total
-        variance = square.sub_(mean.square()).clamp_(min=0.0)
-        mean[2:].add_(normalizer.center)
-        return mean, variance
 
     def _metrics(self, variance: Tensor) -> dict[str, Tensor]:
         """Means over the minibatches of this update."""

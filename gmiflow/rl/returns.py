@@ -23,6 +23,7 @@ class AdvantageEstimator:
 
     Attributes:
         advantage, returns: f32 [horizon, num_env], rewritten by `compute`.
+        targets: both as one tensor [2, horizon, num_env].
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class AdvantageEstimator:
         self.lam = lam
         self.reward_scale = reward_scale
         shape = (horizon, num_env)
-        self.moments_source = torch.empty((2, *shape), device=device)
-        self.advantage, self.returns = self.moments_source
+        self.targets = torch.empty((2, *shape), device=device)
+        self.advantage, self.returns = self.targets
         self._going = torch.empty(shape, device=device)
         self._next_value = torch.empty(shape, device=device)
 

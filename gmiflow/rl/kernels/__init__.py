@@ -6,6 +6,7 @@ Importing this package imports triton, so only `gmiflow.rl.backend` does, and on
 from gmiflow.rl.backend import Backend
 from gmiflow.rl.kernels.gradient import TritonGradient
 from gmiflow.rl.kernels.inference import TritonInference
+from gmiflow.rl.kernels.moments import TritonMoments
 from gmiflow.rl.kernels.optimizer import TritonAdam
 from gmiflow.rl.kernels.rollout import TritonAdvantageEstimator, TritonMinibatches, TritonSampleBuffer
 
@@ -15,6 +16,7 @@ TRITON = Backend(
     name="triton",
     inference=TritonInference,
     estimator=TritonAdvantageEstimator,
+    moments=TritonMoments,
     minibatches=TritonMinibatches,
     samples=TritonSampleBuffer,
     gradient=TritonGradient,
