@@ -172,7 +172,10 @@ def _block(diagnostic: Diagnostic, color: bool) -> str:
     def paint(kind: str, text: str) -> str:
         return f"{_COLORS[kind]}{text}{_COLORS['end']}" if color else text
 
-    lines = [paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.code}]") + f": {diagnostic.message.translate(_CONTROLS)}"]
+    lines = [
+        paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.code}]")
+        + f": {diagnostic.message.translate(_CONTROLS)}"
+    ]
     places = [Label(span=diagnostic.span, text=diagnostic.label)] if diagnostic.span else []
     places += diagnostic.secondary
     numbers = [place.span.source.position(place.span.start)[0] for place in places]

@@ -1,4 +1,4 @@
-"""Where the grammar and the standard library are: in the wheel, or in the checkout of an editable install."""
+"""Where the grammar, the standard library and the error pages are: in the wheel, or in the checkout of an editable install."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 DATA = _PACKAGE / "_data"
-"""Files that the wheel carries: `grammar/`, `stdlib/`, `gmi.tables`. Absent in a checkout."""
+"""Files that the wheel carries: `grammar/`, `stdlib/`, `errors/`, `gmi.tables`. Absent in a checkout."""
 
 
 def grammar_path() -> Path:
@@ -17,6 +17,11 @@ def grammar_path() -> Path:
 def stdlib_path() -> Path:
     """The folder that `std` names."""
     return _first(DATA / "stdlib", _PACKAGE.parent / "stdlib")
+
+
+def error_pages_path() -> Path:
+    """The folder with a page per diagnostic code, `E0302.md`."""
+    return _first(DATA / "errors", _PACKAGE.parent / "docs" / "errors")
 
 
 def _first(packaged: Path, checkout: Path) -> Path:

@@ -8,7 +8,7 @@ Not in here: where anything runs.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,7 @@ def check(
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def _without_collections() -> Generator[None]:
     """Pause the cyclic garbage collector: nearly all objects of a check live to its end (a third of the time)."""
     enabled = gc.isenabled()
     gc.disable()
@@ -115,9 +115,8 @@ def _check(
         )
     checker = _Checker(unit, loader, report, hardware)
     found = checker.run(workflow, target, overrides, require_workflow)
-    failed = any(diagnostic.severity == "error" for diagnostic in report.diagnostics)
     return CheckResult(
-        workflow=None if failed else found,
+        workflow=None if report.failed else found,
         diagnostics=in_order(report.diagnostics),
         sources=tuple(loader.sources),
         module=unit.module,
@@ -150,7 +149,7 @@ class _Checker:
         resolved = None
         if chosen is not None or target is not None or overrides.target:
             resolved = self._targets.choose(self._scope, wanted, overrides.target)
-        if checked is None or not checked.whole or resolved is None:
+        if checked is None or not checked.whole or resolved is None or self._report.failed:
             return None
         built = build(checked, resolved, self._scope)
         check_fit(built, checked, self._report)

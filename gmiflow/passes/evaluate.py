@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from gmiflow.ir.workflow import Value
 from gmiflow.passes.report import Report
@@ -134,9 +134,8 @@ def _quantity(node: ast.Constant, report: Report, expected: ValueType | None) ->
         report.unknown("E0305", f"unknown unit `{unit}`{wanted}", span, unit, units, what="the units are")
         return None
     dimension, factor = UNITS[unit]
-    value = float(node.value) * factor if isinstance(node.value, float) else node.value * factor  # type: ignore[operator]
-    if dimension == "bytes":
-        value = round(value)
+    number = cast("float", node.value) * factor
+    value = round(number) if dimension == "bytes" and math.isfinite(number) else number
     return _number(value, ValueType(kind="quantity", dimension=dimension), node.span, report)
 
 

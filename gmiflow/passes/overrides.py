@@ -6,7 +6,7 @@ one in use), `learner.lr` (a parameter of a stage), `target.gmi_per_gpu` (a fiel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -90,7 +90,7 @@ def _is_string(param: ast.Param) -> bool:
     return isinstance(param.type, ast.NamedType) and param.type.path.text == "string"
 
 
-def _no_field(path: str, name: str, fields: Sequence[str] | dict[str, object], owner: str, report: Report) -> None:
+def _no_field(path: str, name: str, fields: Iterable[str], owner: str, report: Report) -> None:
     source = Source(f"--set {path}", path)
     span = Span(source, len(path) - len(name), len(path))
     report.unknown("E0215", f"`{owner}` has no `{name}`", span, name, fields, what="it has")

@@ -17,6 +17,11 @@ class Report:
     def __len__(self) -> int:
         return len(self.diagnostics)
 
+    @property
+    def failed(self) -> bool:
+        """Whether there is an error so far."""
+        return any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
+
     def add(
         self,
         code: str,

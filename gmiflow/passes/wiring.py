@@ -110,8 +110,7 @@ class Wiring:
     def _check_sizes(self, stage: StageOf) -> None:
         assert stage.type is not None
         for port in stage.type.ports.values():
-            names = variables(port.shape) if port.shape is not None else set()
-            for name in sorted(names):
+            for name in sorted(variables(port.shape)) if port.shape is not None else ():
                 if self.unifier.size(stage.name, name) is None:
                     message = f"no edge gives the size `{name}` of `{stage.name}` a value"
                     places = [(port.span, f"`{name}` is used here")]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from lark import Token, Tree
+from lark import Tree
 
 from gmiflow.syntax.comments import Before, CommentLine, Comments
 from gmiflow.syntax.layout import SPACE, Block, Brackets, Item, Piece, Row, Word, flat
+from gmiflow.syntax.lexer import Token
 
 Child: TypeAlias = "Tree[Token] | Token"
 Pieces: TypeAlias = "tuple[Piece, ...]"
@@ -129,7 +130,7 @@ class Arranger:
         return _PIECES.get(str(node.data), Arranger._spaced_tree)(self, node)
 
     def _word(self, token: Token) -> Word:
-        start = cast("int", token.start_pos)
+        start = token.start_pos
         text = token.value
         if token.type == "QUANTITY" and (found := _QUANTITY.fullmatch(text)):
             number, unit = found.groups()
@@ -223,8 +224,8 @@ class Arranger:
             first = _without_documentation(first)[0]
         while isinstance(last, Tree):
             last = _children(last)[-1]
-        before = self._comments.before(cast("int", first.start_pos))
-        return before, self._comments.behind(cast("int", last.start_pos))
+        before = self._comments.before(first.start_pos)
+        return before, self._comments.behind(last.start_pos)
 
 
 _ROWS: dict[str, Callable[[Arranger, Tree[Token]], tuple[list[Pieces], Pieces]]] = {

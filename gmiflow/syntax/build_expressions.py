@@ -92,7 +92,7 @@ class ExpressionBuilder:
                 self._depth -= 1
                 return ast.ListType(item=item, span=span)
             case _:
-                path, dims = tree.children
+                path, dims = children_of(tree)
                 sizes = None if dims is None else tuple(self.expression(child) for child in subtrees(as_tree(dims)))
                 return ast.NamedType(path=self.path(as_tree(path)), dims=sizes, span=span)
 
@@ -225,6 +225,11 @@ def _split_quantity(text: str) -> tuple[int | float, str]:
     return (integer(number) if number.isdecimal() else float(number)), text[len(number) :].strip()
 
 
+def children_of(node: Node) -> list[Node]:
+    """Children of a tree; None stands for an optional part that is not there."""
+    return cast("list[Node]", as_tree(node).children)
+
+
 def as_tree(node: Any) -> Tree[Token]:  # noqa: ANN401 - Lark's children are not typed
     """A child that the grammar says is a tree."""
     return cast("Tree[Token]", node)
@@ -248,7 +253,7 @@ def word(node: Node) -> Any:  # noqa: ANN401 - the grammar admits only the liter
 def start_of(node: Node) -> int:
     """Offset of the first character."""
     while not isinstance(node, Token):
-        for child in as_tree(node).children:
+        for child in children_of(node):
             if child is not None:
                 node = child
                 break
@@ -258,7 +263,7 @@ def start_of(node: Node) -> int:
 def end_of(node: Node) -> int:
     """Offset after the last character."""
     while not isinstance(node, Token):
-        for child in reversed(as_tree(node).children):
+        for child in reversed(children_of(node)):
             if child is not None:
                 node = child
                 break

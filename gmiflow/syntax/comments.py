@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final
 
 from gmiflow.syntax import lexer
 
@@ -50,9 +50,9 @@ class Comments:
         previous, end = -1, 0
         for token in lexer.raw_tokens(text):
             if token.type not in _LAYOUT:
-                start = cast("int", token.start_pos)
+                start = token.start_pos
                 self._read_gap(text[end:start], previous, start)
-                previous, end = start, cast("int", token.end_pos)
+                previous, end = start, token.end_pos
         self._read_gap(text[end:], previous, len(text))
 
     def _read_gap(self, gap: str, previous: int, following: int) -> None:
@@ -130,9 +130,9 @@ def places(text: str) -> Iterator[tuple[int, int]]:
     end = 0
     for token in lexer.raw_tokens(text):
         if token.type not in _LAYOUT:
-            start = cast("int", token.start_pos)
+            start = token.start_pos
             yield from _places_in_gap(text, end, start)
-            end = cast("int", token.end_pos)
+            end = token.end_pos
     yield from _places_in_gap(text, end, len(text))
 
 

@@ -16,6 +16,8 @@ from lark import Lark
 from gmiflow.syntax import tables
 
 MAX_NESTING = 100
+MAX_TOKENS = 250_000
+"""Five times what a workflow of 1,000 stages takes; more would fill the memory before anything can be said."""
 ERROR = "ERROR"
 """Type of a token that stands for characters that no terminal matches."""
 
@@ -55,6 +57,10 @@ class TooDeep(Exception):
         self.token = token
 
 
+class TooLong(Exception):
+    """The text has more than `MAX_TOKENS` tokens."""
+
+
 class Token:
     """A token: its terminal, its characters, and where they are.
 
@@ -79,6 +85,9 @@ def raw_tokens(text: str, offset: int = 0) -> list[Token]:
     Args:
         text: to lex.
         offset: added to the tokens' positions.
+
+    Raises:
+        TooLong: there are more than `MAX_TOKENS`.
     """
     terminals = _terminals()
     match, ignored = terminals.pattern.match, terminals.ignored
@@ -94,6 +103,8 @@ def raw_tokens(text: str, offset: int = 0) -> list[Token]:
             kind = matched.lastgroup or ERROR
             if kind not in ignored:
                 found.append(Token(kind, matched.group(), position + offset, end + offset))
+        if len(found) > MAX_TOKENS:
+            raise TooLong
         position = end
     return found
 
@@ -109,6 +120,7 @@ def tokens(text: str, offset: int = 0) -> list[Token]:
 
     Raises:
         TooDeep: brackets nested deeper than `MAX_NESTING`.
+        TooLong: there are more than `MAX_TOKENS` tokens.
     """
     kept: list[Token] = []
     open_brackets: list[str] = []

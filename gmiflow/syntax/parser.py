@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from lark import Tree
 from lark.exceptions import UnexpectedToken
@@ -63,9 +63,8 @@ def parse(source: Source) -> Parsed:
     whole = Span(source, 0, len(source.text))
     try:
         tokens = lexer.tokens(source.text)
-    except lexer.TooDeep as error:
-        nested = _too_deep(token_span(source, error.token))
-        return Parsed(source=source, module=ast.Module(items=(), span=whole), diagnostics=(nested,))
+    except (lexer.TooDeep, lexer.TooLong) as error:
+        return Parsed(source=source, module=ast.Module(items=(), span=whole), diagnostics=(_refused(source, error),))
     diagnostics: list[Diagnostic] = _escapes(source, tokens)
     items: list[ast.Declaration] = []
     broken: frozenset[str] = frozenset()
@@ -75,7 +74,7 @@ def parse(source: Source) -> Parsed:
         from gmiflow.syntax.recovery import recover  # only files with mistakes pay for loading it
 
         recovered = recover(source, tokens)
-        trees, broken = recovered.trees, recovered.broken
+        trees, broken = recovered.trees, frozenset(recovered.broken)
         diagnostics += recovered.diagnostics
     if len(trees) > MAX_DECLARATIONS:
         message = f"{len(trees)} declarations; a file may have {MAX_DECLARATIONS}"
@@ -99,12 +98,13 @@ def parse_value(source: Source) -> ast.Expression | Diagnostic:
         tokens = lexer.tokens(source.text)
         tree = feed(tokens, "value")
         return Builder(source).expression(tree.children[0])
-    except lexer.TooDeep as error:
-        return _too_deep(token_span(source, error.token))
+    except (lexer.TooDeep, lexer.TooLong) as error:
+        return _refused(source, error)
     except ExpressionTooDeep as error:
         return _too_deep(error.span)
     except UnexpectedToken as error:
-        span = token_span(source, error.token) if error.token.type != "$END" else whole
+        token = cast("Token", error.token)
+        span = token_span(source, token) if token.type != "$END" else whole
         return Diagnostic(code="E0101", message=f"`{source.text.strip()}` is not a value", span=span)
 
 
@@ -114,7 +114,7 @@ def feed(tokens: list[Token], start: str) -> Tree[Token]:
     Raises:
         UnexpectedToken: at the first token that does not fit; its `interactive_parser` knows what would.
     """
-    state = lexer.parser().parse_interactive(start=start)
+    state = cast("Any", lexer.parser()).parse_interactive(start=start)
     feed_token = cast("Callable[[Token], None]", state.parser_state.feed_token)
     try:
         for token in tokens:
@@ -128,6 +128,13 @@ def feed(tokens: list[Token], start: str) -> Tree[Token]:
 def token_span(source: Source, token: Token) -> Span:
     """The place of a token."""
     return Span(source, token.start_pos, token.end_pos)
+
+
+def _refused(source: Source, error: lexer.TooDeep | lexer.TooLong) -> Diagnostic:
+    if isinstance(error, lexer.TooDeep):
+        return _too_deep(token_span(source, error.token))
+    message = f"`{source.name}` has more than {lexer.MAX_TOKENS} words and signs"
+    return Diagnostic(code="E0106", message=message, span=None)
 
 
 def _too_deep(span: Span) -> Diagnostic:

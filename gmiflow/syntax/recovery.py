@@ -22,6 +22,8 @@ from gmiflow.syntax.mistakes import Mistake, explain
 from gmiflow.syntax.parser import feed
 from gmiflow.syntax.words import DECLARATION_KEYWORDS
 
+MAX_MISTAKES = 100
+"""After so many, a file is read no further: its remaining names count as broken."""
 MAX_MISTAKES_PER_DECLARATION = 20
 MAX_TOKENS_TO_REPAIR = 50_000
 """A longer declaration is given up after its first mistake: parsing it again and again would take minutes."""
@@ -35,7 +37,7 @@ class Recovered:
     """Result of `recover`: trees of the `item` rule, broken names, one diagnostic per mistake."""
 
     trees: list[Tree[Token]] = field(default_factory=list[Tree[Token]])
-    broken: frozenset[str] = frozenset()
+    broken: set[str] = field(default_factory=set[str])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
@@ -44,6 +46,9 @@ def recover(source: Source, tokens: list[Token]) -> Recovered:
     result = Recovered()
     for chunk in _chunks(source.text, tokens):
         before = len(result.diagnostics)
+        if before >= MAX_MISTAKES:
+            result.broken |= _declared_names(chunk)
+            continue
         tree = _parse_chunk(source, chunk, result.diagnostics)
         if tree is not None:
             result.trees.append(tree)
@@ -99,7 +104,7 @@ def _parse_chunk(source: Source, chunk: list[Token], diagnostics: list[Diagnosti
         try:
             return feed(tokens, "item")
         except UnexpectedToken as error:
-            index = _index_of(tokens, error.token)
+            index = _index_of(tokens, cast("Token", error.token))
             accepts = frozenset(cast("set[str]", error.interactive_parser.accepts()))
             diagnostics.append(explain(Mistake(source=source, tokens=tokens, index=index, accepts=accepts)))
             wrong = _statement_around(source.text, tokens, index)

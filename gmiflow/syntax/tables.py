@@ -14,7 +14,7 @@ import os
 import pickle
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lark
 from lark import Lark
@@ -72,7 +72,7 @@ def _key(grammar: str) -> bytes:
 
 def _serialise(grammar: str) -> bytes:
     content = io.BytesIO()
-    build(grammar).save(content)
+    cast("Any", build(grammar)).save(content)
     return _key(grammar) + content.getvalue()
 
 

@@ -14,7 +14,7 @@ def tokens_text(source: Source) -> str:
     """One token per line: place, terminal, text."""
     lines: list[str] = []
     for token in lexer.tokens(source.text):
-        line, column = source.position(cast("int", token.start_pos))
+        line, column = source.position(token.start_pos)
         lines.append(f"{line}:{column} {token.type} {str(token)!r}\n")
     return "".join(lines)
 
