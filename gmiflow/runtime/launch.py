@@ -30,6 +30,7 @@ from gmiflow.runtime.rendezvous import Rendezvous, clean_stale
 from gmiflow.runtime.run_directory import RunDirectory
 from gmiflow.runtime.spawn import ForkServer
 from gmiflow.runtime.supervisor import Limits, Supervisor
+from gmiflow.runtime.telemetry import Telemetry
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -67,10 +68,11 @@ def run_plan(
     try:
         with contextlib.ExitStack() as stack:
             recorder: Recorder | None = None
+            first_training = plan.trainings[0].name
 
             def record(event: Event) -> None:
                 if isinstance(event, Iteration) and recorder is not None:
-                    recorder.iteration(event)
+                    recorder.iteration(event, telemetry.scalars() if event.training == first_training else None)
                 on_event(event)
 
             backends = _prepare_backends(plan, directory.path, stack)
@@ -80,6 +82,8 @@ def run_plan(
             stack.enter_context(server)
             supervisor = Supervisor(plan, rendezvous, server, directory, backends, limits, record)
             stack.callback(supervisor.close)
+            telemetry = Telemetry(directory.path, _gpu_uuids(plan.gmis), lambda: supervisor.processes)
+            stack.enter_context(telemetry)
             stack.enter_context(_signals_go_to(supervisor))
             for request in spawn_requests(plan, programs, directory, rendezvous, backends, resume, limits):
                 server.spawn(request)
@@ -89,7 +93,7 @@ def run_plan(
             stack.callback(recorder.close)
             supervisor.run()
         result = _result(plan, supervisor, directory, time.monotonic() - start)
-        write_report(directory.report, result, _details(plan, supervisor))
+        write_report(directory.report, result, {**_details(plan, supervisor), "telemetry": telemetry.summary()})
     except GMIError as problem:
         result = _not_started(problem.failure, directory, time.monotonic() - start)
         on_event(result.failures[0])
@@ -121,15 +125,20 @@ def assign_cpus(gmis: Sequence[GMIPlan], topology: Topology | None = None) -> di
     return {gmi.id: list(mine) for gmi, mine in zip(gmis, cpus, strict=True)}
 
 
+def _gpu_uuids(gmis: Sequence[GMIPlan]) -> tuple[str, ...]:
+    """UUIDs of the GPUs up to the last that the GMIs use, by device; empty without GPUs."""
+    devices = [gmi.device for gmi in gmis if gmi.backend != "cpu"]
+    return tuple(gpu.uuid for gpu in detect().gpus[: max(devices) + 1]) if devices else ()
+
+
 def _gpu_nodes(gmis: Sequence[GMIPlan]) -> dict[int, int | None]:
     """NUMA node of each GPU that the GMIs use, by device; empty without GPUs."""
-    if all(gmi.backend == "cpu" for gmi in gmis):
+    uuids = _gpu_uuids(gmis)
+    if not uuids:
         return {}
     from gmiflow.runtime.gmi.nvml import gpu_nodes
 
-    gpus = detect().gpus
-    nodes = gpu_nodes(tuple(gpu.uuid for gpu in gpus))
-    return {gpu.index: node for gpu, node in zip(gpus, nodes, strict=True)}
+    return dict(enumerate(gpu_nodes(uuids)))
 
 
 def spawn_requests(

@@ -48,14 +48,15 @@ class Recorder:
             name: _open_writer(run_dir.tensorboard if only else run_dir.tensorboard / name) for name in names
         }
 
-    def iteration(self, event: Iteration) -> None:
-        """Write one iteration."""
+    def iteration(self, event: Iteration, machine: Mapping[str, float] | None = None) -> None:
+        """Write one iteration; ``machine`` are further numbers for TensorBoard."""
         # JSON has no NaN: a diverged run must still leave a file that tools can read.
         line = json.dumps(_finite(dataclasses.asdict(event)), allow_nan=False)
         self._metrics.write(line + "\n")
         self._metrics.flush()
         writer = self._writers[event.training]
-        writer.add_event(_summary_event(event.iteration, scalars(event)))
+        extra = {f"machine/{name}": value for name, value in (machine or {}).items()}
+        writer.add_event(_summary_event(event.iteration, {**scalars(event), **extra}))
 
     def close(self) -> None:
         """Write what is buffered."""

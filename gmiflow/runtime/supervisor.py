@@ -12,64 +12,24 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from gmiflow.plan import GMIPlan, LaunchPlan, StagePlan
+from gmiflow.plan import LaunchPlan, StagePlan
 from gmiflow.runtime.events import Checkpoint, Event, Failure, Started, Status
 from gmiflow.runtime.failure import CONSEQUENCES, GMI_DIED, GMI_SILENT, LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.gmi.base import GMIBackend
-from gmiflow.runtime.linux import processor_ticks
+from gmiflow.runtime.members import Limits, Member, ending, integers, judge_silence, last_lines, readable
 from gmiflow.runtime.merge import TrainingMerger
 from gmiflow.runtime.messages import Done, Failed, Heartbeat, Hello, Message, Progress, Ready, Saved, decode
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory
 from gmiflow.runtime.spawn import ForkServer
 
+__all__ = ["Limits", "Supervisor"]
+
 TICK_S = 0.1
 STOP = b"stop\n"
-_LOG_LINES = 20
-_LOG_BYTES = 16384
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """How long the supervisor is patient.
-
-    Attributes:
-        silence_s: a GMI that says nothing for so long and uses no processor time has stalled.
-            (Heartbeats come from a thread, so a long compilation is not silence.)
-        busy_silence_s: the same for one that does use processor time: a library may keep the
-            interpreter from running other threads.
-        consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story.
-        terminate_s: between SIGTERM and SIGKILL.
-        collective_s: how long a GMI waits for a peer in a collective.
-        start_s: until the fork server has loaded torch and forked every GMI.
-    """
-
-    silence_s: float = 10.0
-    busy_silence_s: float = 180.0
-    consequence_s: float = 1.0
-    terminate_s: float = 2.0
-    collective_s: float = 300.0
-    start_s: float = 300.0
-
-
-@dataclass
-class _Member:
-    """What is known of one GMI."""
-
-    plan: GMIPlan
-    pid: int = 0
-    running: bool = False
-    connection: socket.socket | None = None
-    buffer: bytes = b""
-    heard: float = 0.0
-    ticks: int = -1
-    ready: Ready | None = None
-    done: Done | None = None
-    failed: bool = False
-    slice: dict[str, object] = field(default_factory=dict[str, object])
+_OUT_OF_MEMORY = "the kernel kills processes when memory runs out: its log (dmesg) tells"
 
 
 class Supervisor:
@@ -101,7 +61,7 @@ class Supervisor:
         self._backends = backends
         self._limits = limits
         self._on_event = on_event
-        self._members = {gmi.id: _Member(gmi) for gmi in plan.gmis}
+        self._members = {gmi.id: Member(gmi) for gmi in plan.gmis}
         self._start = self._looked = time.monotonic()
         self._stop_at = self._kill_at = float("inf")
         self._terminating = False
@@ -137,6 +97,11 @@ class Supervisor:
     def setup_s(self) -> Mapping[int, float]:
         """Seconds that each GMI's stages took to set up."""
         return {gmi: member.ready.setup_s for gmi, member in self._members.items() if member.ready is not None}
+
+    @property
+    def processes(self) -> Mapping[int, int]:
+        """GMI by process id, of those that run."""
+        return {member.pid: gmi for gmi, member in self._members.items() if member.running and member.pid}
 
     def watch_signals(self, wakeup: socket.socket) -> None:
         """Read the numbers of signals that arrive from ``wakeup``."""
@@ -179,10 +144,10 @@ class Supervisor:
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
         connection.setblocking(False)
-        unknown = _Member(self._plan.gmis[0], connection=connection)  # until it says which GMI it is
+        unknown = Member(self._plan.gmis[0], connection=connection)  # until it says which GMI it is
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_member(unknown))
 
-    def _read_member(self, member: _Member) -> None:
+    def _read_member(self, member: Member) -> None:
         """Handle what a connection has to say."""
         connection = member.connection
         if connection is None:
@@ -204,7 +169,7 @@ class Supervisor:
                 member = self._introduce(message, connection, rest)
             self._handle(member, message)
 
-    def _introduce(self, hello: Hello, connection: socket.socket, rest: bytes) -> _Member:
+    def _introduce(self, hello: Hello, connection: socket.socket, rest: bytes) -> Member:
         """The connection belongs to the GMI that says hello."""
         member = self._members[hello.gmi]
         member.connection = connection
@@ -213,7 +178,7 @@ class Supervisor:
         self._selector.modify(connection, selectors.EVENT_READ, lambda: self._read_member(member))
         return member
 
-    def _handle(self, member: _Member, message: Message) -> None:
+    def _handle(self, member: Member, message: Message) -> None:
         member.heard, member.ticks = time.monotonic(), -1
         match message:
             case Progress():
@@ -242,7 +207,7 @@ class Supervisor:
         return Started(
             start_s=time.monotonic() - self._start,
             setup_s=max(self.setup_s.values()),
-            cpus={gmi: tuple(_integers(member.slice.get("cpus"))) for gmi, member in self._members.items()},
+            cpus={gmi: tuple(integers(member.slice.get("cpus"))) for gmi, member in self._members.items()},
             iteration={
                 member.plan.training: member.ready.iteration
                 for member in self._members.values()
@@ -250,29 +215,22 @@ class Supervisor:
             },
         )
 
-    def _exited(self, member: _Member, status: int) -> None:
+    def _exited(self, member: Member, status: int) -> None:
         """A process has ended: hear its last words, then judge."""
         while member.connection is not None:
             before = len(member.buffer)
             connection = member.connection
             self._read_member(member)
-            if member.connection is connection and len(member.buffer) == before and not _readable(connection):
+            if member.connection is connection and len(member.buffer) == before and not readable(connection):
                 break  # somebody it started still holds the connection
         member.running = False
         if member.failed or self._terminating or (status == 0 and member.done is not None):
             return
-        who = f"GMI {member.plan.id}"
-        stage = self._stage_at_work(member)
-        during = f" while {stage.name} was at work" if stage is not None else ""
-        notes: tuple[str, ...] = ()
-        if status < 0:
-            name = signal.Signals(-status).name
-            message, reason = f"{who} was killed by {name}{during}", f"killed by {name}"
-            if -status == signal.SIGKILL:
-                notes = ("the kernel kills processes when memory runs out: its log (dmesg) tells",)
-        else:
-            message, reason = f"{who} ended with status {status}{during}", f"ended with status {status}"
-        self._fail(member, RuntimeFailure(code=GMI_DIED, message=message, notes=notes), reason)
+        how = ending(status)
+        notes = (_OUT_OF_MEMORY,) if status == -signal.SIGKILL else ()
+        was = "was " if status < 0 else ""
+        message = f"GMI {member.plan.id} {was}{how}{_during(self._stage_at_work(member))}"
+        self._fail(member, RuntimeFailure(code=GMI_DIED, message=message, notes=notes), how)
 
     def _server_ended(self) -> None:
         """The fork server is gone, and the kernel has killed its children."""
@@ -327,29 +285,19 @@ class Supervisor:
             self._report(None, RuntimeFailure(code=LAUNCH_FAILED, message=message), "late", self._server.log)
             self._terminate()
 
-    def _check_silence(self, member: _Member, silent_s: float) -> None:
+    def _check_silence(self, member: Member, silent_s: float) -> None:
         """Report a GMI that gives no sign of life and does no work."""
-        if silent_s < self._limits.silence_s / 2:
-            return
-        looked = processor_ticks(member.pid)
-        if looked is None:
-            return
-        state, ticks = looked
-        if member.ticks < 0:
-            member.ticks = ticks
-        idle = state in "Tt" or ticks == member.ticks
-        if silent_s < (self._limits.silence_s if idle else self._limits.busy_silence_s):
+        verdict = judge_silence(member, silent_s, self._limits)
+        if verdict is None:
             return
         stage = self._stage_at_work(member)
-        during = f" while {stage.name} was at work" if stage is not None else ""
-        what = "is stopped" if state in "Tt" else "gave no sign of life"
-        message = f"GMI {member.plan.id} {what}{during}"
-        member.failed = True
+        message = f"GMI {member.plan.id} {verdict}{_during(stage)}"
         self._fail(member, RuntimeFailure(code=GMI_SILENT, message=message), f"silent for {silent_s:.0f} s")
+        member.failed = True
 
     # Stopping
 
-    def _fail(self, member: _Member, failure: RuntimeFailure, reason: str) -> None:
+    def _fail(self, member: Member, failure: RuntimeFailure, reason: str) -> None:
         """Note a failure of a GMI and arrange that the others stop."""
         if self._terminating:
             return
@@ -363,7 +311,7 @@ class Supervisor:
         patience = self._limits.consequence_s if failure.code in CONSEQUENCES else 0.0
         self._stop_at = min(self._stop_at, time.monotonic() + patience)
 
-    def _report(self, member: _Member | None, failure: RuntimeFailure, reason: str, log: Path) -> None:
+    def _report(self, member: Member | None, failure: RuntimeFailure, reason: str, log: Path) -> None:
         event = Failure(
             gmi=member.plan.id if member is not None else None,
             training=member.plan.training if member is not None else None,
@@ -404,13 +352,13 @@ class Supervisor:
     def _all_done(self, *, in_full: bool) -> bool:
         return all(m.done is not None and not (in_full and m.done.stopped) for m in self._members.values())
 
-    def _stage_at_work(self, member: _Member) -> StagePlan | None:
+    def _stage_at_work(self, member: Member) -> StagePlan | None:
         """The stage that the GMI entered last, from the page that outlives it."""
         stages = self._plan.training(member.plan.training).stages
         index = self._progress.stage(member.plan.id)
         return stages[index - 1] if 0 < index <= len(stages) else None
 
-    def _hang_up(self, member: _Member) -> None:
+    def _hang_up(self, member: Member) -> None:
         if member.connection is not None:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(member.connection)
@@ -418,24 +366,5 @@ class Supervisor:
             member.connection = None
 
 
-def last_lines(log: Path) -> tuple[str, ...]:
-    """The last lines of a log file; empty when there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ()
-    return tuple(text.splitlines()[-_LOG_LINES:])
-
-
-def _readable(connection: socket.socket) -> bool:
-    """Whether there is something to read right now."""
-    try:
-        return bool(connection.recv(1, socket.MSG_PEEK))
-    except (BlockingIOError, ConnectionResetError):
-        return False
-
-
-def _integers(value: object) -> list[int]:
-    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []  # type: ignore[reportUnknownVariableType]
+def _during(stage: StagePlan | None) -> str:
+    return f" while {stage.name} was at work" if stage is not None else ""

@@ -88,6 +88,8 @@ def test_a_run_reports_what_it_did(tmp_path: Path) -> None:
     assert [gmi["env_offset"] for gmi in training["gmis"]] == [0, 32]
     assert set(training["gmis"][0]["seconds"]) == {"runtime", "sim", "actor", "learner", "communicate"}
     assert (run_dir / "checkpoints" / "last").resolve().name == "iter_000006"
+    assert "the job uses no GPU" in (run_dir / "telemetry.jsonl").read_text().splitlines()[0]
+    assert "telemetry" in report
 
 
 @pytest.mark.usefixtures("mark")
