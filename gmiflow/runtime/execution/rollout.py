@@ -131,7 +131,8 @@ class Rollout:
         """Copy what ``stage`` returned at ``step`` into the buffers."""
         steps = self._steps[stage]
         if steps:
-            torch._foreach_copy_([slots[step] for _, slots in steps], [field.read(outputs) for field, _ in steps])
+            slots, values = [slots[step] for _, slots in steps], [field.read(outputs) for field, _ in steps]
+            torch._foreach_copy_(slots, values)  # pyright: ignore[reportPrivateImportUsage] - documented, not exported
 
     def store_last(self, stage: str, outputs: Ports) -> None:
         """Copy what is taken once, after the last step."""

@@ -1,0 +1,113 @@
+"""What the supervisor knows of each GMI, and how it judges silence and endings."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gmiflow.plan import GMIPlan
+from gmiflow.runtime.linux import processor_ticks
+from gmiflow.runtime.messages import Done, Ready
+
+_LOG_LINES = 20
+_LOG_BYTES = 16384
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How long the supervisor is patient.
+
+    Attributes:
+        silence_s: a GMI that says nothing for so long and uses no processor time has stalled.
+            (Heartbeats come from a thread, so a long compilation is not silence.)
+        busy_silence_s: the same for one that does use processor time: a library may keep the
+            interpreter from running other threads.
+        consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story.
+        terminate_s: between SIGTERM and SIGKILL.
+        collective_s: how long a GMI waits for a peer in a collective.
+        start_s: until the fork server has loaded torch and forked every GMI.
+    """
+
+    silence_s: float = 10.0
+    busy_silence_s: float = 180.0
+    consequence_s: float = 1.0
+    terminate_s: float = 2.0
+    collective_s: float = 300.0
+    start_s: float = 300.0
+
+
+@dataclass
+class Member:
+    """What is known of one GMI.
+
+    Attributes:
+        pid: 0 until the fork server has started it.
+        buffer: the beginning of a message whose end has not arrived.
+        heard: when the last message arrived.
+        ticks: processor time when it had been silent for a while; -1 while it talks.
+        failed: it has told its failure, or was found silent.
+        slice: the proof of its slice.
+    """
+
+    plan: GMIPlan
+    pid: int = 0
+    running: bool = False
+    connection: socket.socket | None = None
+    buffer: bytes = b""
+    heard: float = 0.0
+    ticks: int = -1
+    ready: Ready | None = None
+    done: Done | None = None
+    failed: bool = False
+    slice: dict[str, object] = field(default_factory=dict[str, object])
+
+
+def judge_silence(member: Member, silent_s: float, limits: Limits) -> str | None:
+    """What is wrong with a GMI that has said nothing for ``silent_s`` seconds; None when nothing is.
+
+    Notes the processor time that it has used when half the patience is over, and compares later.
+    """
+    if silent_s < limits.silence_s / 2:
+        return None
+    looked = processor_ticks(member.pid)
+    if looked is None:
+        return None
+    state, ticks = looked
+    if member.ticks < 0:
+        member.ticks = ticks
+    stopped = state in "Tt"
+    idle = stopped or ticks == member.ticks
+    if silent_s < (limits.silence_s if idle else limits.busy_silence_s):
+        return None
+    return "is stopped" if stopped else "gave no sign of life"
+
+
+def ending(status: int) -> str:
+    """How a process ended, by its exit status; negative means a signal."""
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+def last_lines(log: Path) -> tuple[str, ...]:
+    """The last lines of a log file; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-_LOG_LINES:])
+
+
+def readable(connection: socket.socket) -> bool:
+    """Whether there is something to read right now."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except (BlockingIOError, ConnectionResetError):
+        return False
+
+
+def integers(value: object) -> list[int]:
+    """The whole numbers of a list that came as JSON."""
+    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []  # type: ignore[reportUnknownVariableType]
