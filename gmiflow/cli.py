@@ -10,14 +10,20 @@ from __future__ import annotations
 import importlib
 
 import click
+from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "new": ("gmiflow.commands.new", "Start a project with a simulator of its own."),
     "check": ("gmiflow.commands.check", "Check a .gmi file and show every mistake in it."),
     "fmt": ("gmiflow.commands.fmt", "Format .gmi files."),
     "lint": ("gmiflow.commands.lint", "Warn about unused names and suspicious sizes."),
+    "graph": ("gmiflow.commands.graph", "Draw a workflow as Mermaid, DOT or SVG."),
+    "doc": ("gmiflow.commands.doc", "Write the Markdown reference of a file or a std module."),
     "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
     "doctor": ("gmiflow.commands.doctor", "Say what this machine has, what is missing, and the mend."),
+    "explain": ("gmiflow.commands.explain", "Explain a code, or why the compiler chose what it chose."),
+    "completion": ("gmiflow.commands.completion", "Print the completion script of a shell."),
 }
 """Name to (module, one-line help). The module has a click command called `command`."""
 
@@ -36,6 +42,13 @@ class LazyGroup(click.Group):
         command = importlib.import_module(COMMANDS[cmd_name][0]).command
         command.short_help = COMMANDS[cmd_name][1]
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names from the table, so that completing one imports no command."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        found = [(name, text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [CompletionItem(name, help=text) for name, text in found]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -154,5 +154,7 @@ def _with_space_before(span: Span) -> Span:
     return Span(span.source, start, end)
 
 
-def _warning(code: str, message: str, span: Span, notes: tuple[str, ...] = (), fixes: tuple[Fix, ...] = ()) -> Diagnostic:
+def _warning(
+    code: str, message: str, span: Span, notes: tuple[str, ...] = (), fixes: tuple[Fix, ...] = ()
+) -> Diagnostic:
     return Diagnostic(code=code, message=message, span=span, severity="warning", notes=notes, fixes=fixes)

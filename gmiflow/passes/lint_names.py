@@ -125,7 +125,10 @@ def _unused(
     span: Span | None = None,
 ) -> Diagnostic:
     place = span if span is not None or isinstance(item, ast.Import) else item.name.span
-    fix = Fix(title="remove it", edits=(Edit(span=_whole_lines(item.doc.span if item.doc else item.span, item.span), text=""),))
+    fix = Fix(
+        title="remove it",
+        edits=(Edit(span=_whole_lines(item.doc.span if item.doc else item.span, item.span), text=""),),
+    )
     return Diagnostic(code=code, message=message, span=place, severity="warning", fixes=(fix,))
 
 

@@ -69,7 +69,7 @@ def test_a_clean_program_has_none():
         ({"head": "simulator second = cartpole.CartPole()"}, [("W0204", "second")]),
         ({"head": "record R { a : f32[env] }"}, [("W0205", "R")]),
         ({"head": 'simulator S { entry = py "gmiflow.tasks.cartpole:CartPole" }'}, [("W0205", "S")]),
-        ({"head": "param min : int = 1\nrequire min > 0 else \"\""}, [("W0206", "min")]),
+        ({"head": 'param min : int = 1\nrequire min > 0 else ""'}, [("W0206", "min")]),
         ({"tail": "target t(sim : int = 1) { devices = sim }"}, [("W0206", "sim")]),
         ({"tail": "target t(spare : int = 1) { devices = 1 }"}, [("W0203", "spare")]),
         ({"num_env": "1040", "target": "h200"}, [("W0503", "1040")]),
@@ -156,6 +156,6 @@ def test_places_of_comments_are_found_outside_strings_and_documentation():
 
 def test_a_file_without_target_is_judged_by_this_machine():
     text = program(num_env="1040").partition("target here")[0].replace("import std.targets\n", "")
-    gpu = GPU(index=0, uuid="GPU-0", name="NVIDIA H200", sm_count=132, memory_bytes=2**37)
+    gpu = GPU(index=0, uuid="GPU-0", name="NVIDIA H200", sm_count=132, memory_bytes=2**37, mig=False)
     assert lint("test.gmi", text=text) == ()
     assert [d.code for d in lint("test.gmi", text=text, hardware=Hardware(cores=8, gpus=(gpu,)))] == ["W0503"]

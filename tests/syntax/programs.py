@@ -47,7 +47,9 @@ def expressions() -> st.SearchStrategy[str]:
         return st.one_of(
             inner.map(lambda e: f"({e})"),
             st.builds(lambda a, op, b: f"{a} {op} {b}", inner, operators, inner),
-            st.builds(lambda a, op, b: f"(({a}) {op} ({b}))", inner, st.sampled_from(["==", "!=", "<=", ">", "<"]), inner),
+            st.builds(
+                lambda a, op, b: f"(({a}) {op} ({b}))", inner, st.sampled_from(["==", "!=", "<=", ">", "<"]), inner
+            ),
             st.builds(lambda sign, e: f"{sign}({e})", st.sampled_from(["-", "!"]), inner),
             st.lists(inner, max_size=4).map(lambda items: f"[{','.join(items)}]"),
             st.builds(lambda f, items: f"{f}({arguments_text(items)})", paths(), named(inner)),

@@ -1,0 +1,1 @@
+"""Pictures of a checked workflow: Mermaid, DOT and SVG."""
