@@ -255,7 +255,7 @@ def _arithmetic(node: ast.Binary, left: Typed, right: Typed, report: Report) -> 
         if b == 0:
             report.add("E0412", "division by zero", node.right.span)
             return None
-        if isinstance(a, int) and isinstance(b, int) and a % b == 0:
+        if isinstance(a, int) and isinstance(b, int) and a % b == 0 and kind != FLOAT:
             return _number(a // b, kind, node.span, report)
         return _number(a / b, FLOAT if kind == INT else kind, node.span, report)
     value = a + b if node.operator == "+" else a - b if node.operator == "-" else a * b

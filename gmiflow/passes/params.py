@@ -229,6 +229,11 @@ def bind_arguments(
     given = _match_arguments(params, arguments, caller, called)
     if given is None:
         return None
+    names = [param.name.text for param in params]
+    for name in overrides.keys() - set(names):
+        message = f"`{called}` has no parameter `{name}`"
+        report.unknown("E0215", message, overrides[name].expression.span, name, names, what="its parameters are")
+        return None
     local = LocalScope(home)
     for param in params:
         name = param.name.text

@@ -15,7 +15,7 @@ def tokens_text(source: Source) -> str:
     lines: list[str] = []
     for token in lexer.tokens(source.text):
         line, column = source.position(token.start_pos)
-        lines.append(f"{line}:{column} {token.type} {str(token)!r}\n")
+        lines.append(f"{line}:{column} {token.type} {token.value!r}\n")
     return "".join(lines)
 
 

@@ -37,9 +37,10 @@ def test_message(case, request):
         assert {d.code for d in diagnostics} == {code.group()}
 
 
-def test_every_code_has_a_case():
+def test_every_error_code_has_a_case():
+    errors = {code for code in TITLES if code.startswith("E")}
     covered = {match.group() for case in CASES if (match := re.match(r"[EW]\d{4}", case))}
-    assert set(TITLES) - covered - ELSEWHERE == set()
+    assert errors - covered - ELSEWHERE == set()
 
 
 @pytest.mark.parametrize("case", CASES)
