@@ -439,12 +439,13 @@ def paper_composition(member: Member, levels: Levels, k: int, gpus: int) -> Hybr
     """Rings of one GMI per GPU below; above them a ring when every leader has a GPU of its own, else `ip`."""
     name, group = f"bench.paper{k}", levels.inner_of(member.rank)
     inner = upper = None
+    all_rings = k * gpus == member.size and k <= gpus
     if group:
         place = member.folder / f"{name}.{group[0]}"
         inner = RingCollective(name, group, group.index(member.rank), member.device, place, timeout_s=60)
     if member.rank in levels.upper and len(levels.upper) > 1:
         position = levels.upper.index(member.rank)
-        if k * gpus == member.size and k <= gpus:
+        if all_rings:
             upper = RingCollective(
                 f"{name}.upper", levels.upper, position, member.device, member.folder / f"{name}.upper", timeout_s=60
             )
@@ -452,7 +453,8 @@ def paper_composition(member: Member, levels: Levels, k: int, gpus: int) -> Hybr
             segment = f"{member.spec['segment']}-{k}"
             upper = IPCollective(f"{name}.upper", levels.upper, position, segment, timeout_s=60)
             upper.connect()
-    return HybridCollective(name, member.members, member.rank, levels, inner, upper)
+    capturable = all_rings and member.device.type == "cuda"
+    return HybridCollective(name, member.members, member.rank, levels, inner, upper, capturable=capturable)
 
 
 def run_across(member: Member, collective: Collective, label: str) -> None:

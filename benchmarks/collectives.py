@@ -280,7 +280,7 @@ def plan(gpus: int, sizes: list[int], per_gpu: list[int], mps: bool) -> list[Con
         Configuration("lost.4", "lost_member", 1, 4, "one", 75, lost),
         Configuration("probe.after_loss", "probe", 1, 1, "one", 60),
         Configuration("without_mps.2", "without_mps", 1, 2, "none", 90, options),
-        Configuration("lost.4.in_flight", "lost_member", 1, 4, "one", 75, {"in_flight": True}),
+        Configuration("killed.4", "lost_member", 1, 4, "one", 75, {"in_flight": True}),
         Configuration("probe.after_kill", "probe", 1, 1, "one", 60),
         Configuration(
             "symmetric.4", "symmetric", 1, 4, "one", 75, options, {"TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1"}

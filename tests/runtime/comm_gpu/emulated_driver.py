@@ -1,14 +1,11 @@
 """Takes the place of `cuda_driver` where there is no GPU: memory of this process, kernels on CPU threads."""
 
-import contextlib
 import ctypes
 import itertools
 
 import numpy as np
 import torch
 from emulator import KERNEL_INDEX, Launch
-
-from gmiflow.runtime.comm.collectives import ipc_layout as layout
 
 
 class EmulatedDriver:
@@ -97,10 +94,3 @@ class EmulatedDriver:
 class _Device:
     def __init__(self, uuid, mps):
         self.uuid, self.mps, self.sm_count, self.capability = uuid, mps, 2, (9, 0)
-
-
-@contextlib.contextmanager
-def small_blocks(monkeypatch):
-    """Blocks of 16 threads (a tail of a broadcast needs 15), as a thread of the CPU stands for each."""
-    monkeypatch.setattr(layout, "THREADS", 16)
-    yield

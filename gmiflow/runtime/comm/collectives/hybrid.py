@@ -102,6 +102,8 @@ class HybridCollective(Collective):
         levels: Levels,
         inner: Collective | None,
         upper: Collective | None,
+        *,
+        capturable: bool = False,
     ) -> None:
         """Compose.
 
@@ -112,6 +114,7 @@ class HybridCollective(Collective):
             levels: the layout, the same on all members.
             inner: collective of ``levels.inner_of(rank)`` in that order, None when that is empty.
             upper: collective of ``levels.upper``, None when this rank is not in it or is alone there.
+            capturable: whether all parts of all members can be captured; a member sees only its own.
         """
         super().__init__(name, members, rank)
         group = levels.inner_of(rank)
@@ -121,7 +124,7 @@ class HybridCollective(Collective):
         if (inner is None) == bool(group):
             raise ValueError(f"rank {rank} {'needs an' if group else 'has no'} inner group")
         self._levels = levels
-        self.capturable = all(part.capturable for part in (inner, upper) if part is not None)
+        self.capturable = capturable
 
     def check(self) -> None:
         """Look for a failure of work that the GPU has done; raises `GMIError` as the parts do."""
@@ -198,4 +201,6 @@ def connect_two_level(
         gmis = tuple(members[r] for r in levels.upper)
         position = levels.upper.index(rank)
         upper = RingCollective(f"{name}.ring", gmis, position, device, store_path, timeout_s=timeout_s)
-    return HybridCollective(name, members, rank, levels, inner, upper)
+    own = all(part.capturable for part in (inner, upper) if part is not None)
+    capturable = all(message["capturable"] for message in everybody.gather({"capturable": own}))
+    return HybridCollective(name, members, rank, levels, inner, upper, capturable=capturable)
