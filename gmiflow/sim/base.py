@@ -17,12 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 if TYPE_CHECKING:
     import mujoco
-    import torch
-    from torch import Tensor
 
-__all__ = ["Engine", "EngineSpec", "create_engine"]
+__all__ = ["Engine", "EngineSpec", "by_column", "create_engine"]
+
+
+def by_column(rows: int, columns: int, device: torch.device | str = "cpu") -> Tensor:
+    """Zeros of shape [rows, columns], f32, that lie column by column in memory.
+
+    Task code works on columns: one quantity of all environments. Laid out like this each is contiguous,
+    and an operation on a few of them is one vectorised loop instead of one short loop per environment
+    (measured on the CPU with 256 environments: 2 us instead of 15-25 us).
+    """
+    return torch.zeros(columns, rows, device=device).T
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +61,8 @@ class EngineSpec:
 
 class Engine(ABC):
     """A batch of `num_env` simulations of one MuJoCo model.
+
+    How its tensors lie in memory (by row or by column) is the engine's choice.
 
     Attributes:
         capturable: whether `step` and `write_where` only enqueue work on the current CUDA stream.

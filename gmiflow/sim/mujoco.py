@@ -2,8 +2,8 @@
 
 The batch keeps every simulation as one float64 row and steps the rows on a thread pool; its
 results do not depend on the number of threads. The row's fields are strided float64 views, so
-each control step makes one conversion of positions, velocities and derived fields to contiguous
-float32 tensors, and one of the controls back.
+each control step makes one conversion of positions, velocities and derived fields to float32 tensors
+(each column contiguous, see `by_column`), and one of the controls back.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -20,7 +20,7 @@ import torch
 from mujoco.batch import Batch
 from torch import Tensor
 
-from gmiflow.sim.base import Engine, EngineSpec
+from gmiflow.sim.base import Engine, EngineSpec, by_column
 
 __all__ = ["MujocoEngine"]
 
@@ -48,10 +48,10 @@ class MujocoEngine(Engine):
         self._batch = Batch(self.model, spec.num_env, max(1, spec.threads))
         # Live float64 views of the batch's rows: a write is the simulation's state at its next step.
         self._rows = {name: torch.from_numpy(self._batch.bind(name)) for name in _STATE}
-        self.qpos = self._rows["qpos"].float()
-        self.qvel = self._rows["qvel"].float()
-        self.ctrl = torch.zeros(spec.num_env, self.model.nu)
-        self.derived = {name: torch.zeros(self._batch.bind(name).shape) for name in spec.derived}
+        self.qpos = by_column(spec.num_env, self.model.nq).copy_(self._rows["qpos"])
+        self.qvel = by_column(spec.num_env, self.model.nv).copy_(self._rows["qvel"])
+        self.ctrl = by_column(spec.num_env, self.model.nu)
+        self.derived = {name: by_column(*self._batch.bind(name).shape) for name in spec.derived}
         # NumPy converts: one call per field is cheaper than torch's dispatch, and derived fields are read-only
         # arrays, which torch cannot wrap.
         self._inputs = (self._batch.bind("ctrl"), self.ctrl.numpy())

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from gmiflow.tasks.base import Snapshot
 from gmiflow.tasks.catalog import ANT
-from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion
+from gmiflow.tasks.locomotion import Locomotion
 
 __all__ = ["Ant"]
 
 JOINT_POSITIONS, JOINT_VELOCITIES, FEET, ACTIONS = slice(12, 20), slice(20, 28), slice(28, 52), slice(52, 60)
-JOINT_VELOCITY_SCALE, FEET_SCALE = 0.2, 0.1
+FEET_SCALE = 0.1
 ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 0.5, -2.0, 0.31
 ACTION_COST, ENERGY_COST, LIMIT_COST, LIMIT_THRESHOLD = 0.005, 0.05, 0.1, 0.99
 
@@ -30,12 +30,13 @@ class Ant(Locomotion):
     derived = ("sensordata",)
     start_height_m = 0.44
     spin_scale = 1.0
+    joint_velocity_scale = 0.2
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write torso, joints, feet and action."""
         self.observe_torso(state, out)
-        self.observe_joint_positions(state, out[:, JOINT_POSITIONS])
-        torch.mul(state.qvel[:, FREE_VELOCITIES:], JOINT_VELOCITY_SCALE, out=out[:, JOINT_VELOCITIES])
+        self.observe_joint_positions(state.qpos, out[:, JOINT_POSITIONS])
+        self.observe_joint_velocities(state.qvel, out[:, JOINT_VELOCITIES])
         torch.mul(state.derived["sensordata"], FEET_SCALE, out=out[:, FEET])
         out[:, ACTIONS] = state.action
 
@@ -44,10 +45,10 @@ class Ant(Locomotion):
 
         v is the scaled joint velocity of the observation.
         """
-        action = state.action
-        at_limit = (obs[:, JOINT_POSITIONS] > LIMIT_THRESHOLD).sum(1)
-        energy = (action * obs[:, JOINT_VELOCITIES]).abs_().sum(1)
+        action, costs = state.action, self._costs.terms
+        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_().mul_(ENERGY_COST)
+        costs.addcmul_(action, action, value=ACTION_COST)
+        costs.add_(obs[:, JOINT_POSITIONS] > LIMIT_THRESHOLD, alpha=LIMIT_COST)
         torch.add(self.progress(state), self.posture_reward(obs, ALIVE_REWARD), out=reward)
-        reward.sub_(action.square().sum(1), alpha=ACTION_COST).sub_(energy, alpha=ENERGY_COST)
-        reward.sub_(at_limit, alpha=LIMIT_COST)
+        reward.sub_(self._costs.total())
         self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

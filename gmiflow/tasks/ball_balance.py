@@ -40,6 +40,11 @@ START_INWARD_SPEED = 5.0
 START_VERTICAL_SPEED = -5.0
 
 
+def _length(vectors: Tensor) -> Tensor:
+    """Euclidean length, f32 [n] from [n, 3]; the same bits whatever n is."""
+    return torch.hypot(torch.hypot(vectors[:, 0], vectors[:, 1]), vectors[:, 2])
+
+
 class BallBalance(Task):
     """24 observations, three target rates; the layout is `gmiflow.tasks.catalog.BALL_BALANCE.observation`."""
 
@@ -77,8 +82,8 @@ class BallBalance(Task):
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """1 / (1 + distance to the goal) x 1 / (1 + speed); the end when the ball is below 0.15 m."""
-        distance = (obs[:, BALL_POSITION] - self._goal).square_().sum(1).sqrt_().add_(1.0)
-        speed = obs[:, BALL_VELOCITY].square().sum(1).sqrt_().add_(1.0)
+        distance = _length(obs[:, BALL_POSITION] - self._goal).add_(1.0)
+        speed = _length(obs[:, BALL_VELOCITY]).add_(1.0)
         torch.reciprocal(distance.mul_(speed), out=reward)
         torch.lt(obs[:, BALL_POSITION.start + 2], DROPPED_M, out=terminated)
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
-from gmiflow.sim.base import Engine, EngineSpec, create_engine
+from gmiflow.sim.base import Engine, EngineSpec, by_column, create_engine
 from gmiflow.tasks.catalog import TaskInfo
 
 __all__ = ["ASSETS", "Snapshot", "Task"]
@@ -90,8 +90,10 @@ class Task(Simulator):
         )
         self.capturable = self.engine.capturable
         self._obs = torch.zeros(num_env, info.observation_size, device=device)
-        self._fresh_obs = torch.zeros_like(self._obs) if self.engine.masked else self._obs
-        self._action = torch.zeros(num_env, info.action_size, device=device)
+        # Observations are worked out column by column and copied into the row-major port at the end.
+        self._columns = by_column(num_env, info.observation_size, device)
+        self._fresh_columns = by_column(num_env, info.observation_size, device)
+        self._action = by_column(num_env, info.action_size, device)
         self._reward = torch.zeros(num_env, device=device)
         self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
         self._truncated = torch.zeros_like(self._terminated)
@@ -101,8 +103,6 @@ class Task(Simulator):
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._diverged = torch.zeros((), dtype=torch.int64, device=device)
         self._memory: dict[str, tuple[Tensor, float]] = {}
-        self._zeros = {name: torch.zeros_like(field) for name, field in self.engine.derived.items()}
-        self._zero_action = torch.zeros_like(self._action)
         self._now = Snapshot(
             qpos=self.engine.qpos, qvel=self.engine.qvel, action=self._action, derived=self.engine.derived
         )
@@ -147,6 +147,22 @@ class Task(Simulator):
                 `reset_noise` with the same ``env``.
         """
 
+    def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
+        """Write the observation of states that `start` gave: nothing measured yet, no action taken.
+
+        A task may override it with something cheaper that gives the same numbers.
+        """
+        count = qpos.shape[0]
+        self.observe_into(
+            Snapshot(
+                qpos=qpos,
+                qvel=qvel,
+                action=qpos.new_zeros(count, self.info.action_size),
+                derived={name: qpos.new_zeros(count, field.shape[1]) for name, field in self.engine.derived.items()},
+            ),
+            out,
+        )
+
     # Services for a task.
 
     def reset_noise(self, width: int, env: Tensor | None) -> Tensor:
@@ -171,7 +187,7 @@ class Task(Simulator):
         self.engine.write_where(every, qpos, qvel)
         for values, initial in self._memory.values():
             values.fill_(initial)
-        self.observe_into(Snapshot(qpos=qpos, qvel=qvel, action=self._zero_action, derived=self._zeros), self._obs)
+        self.observe_start(qpos, qvel, self._obs)
         return {"obs": self._obs}
 
     @torch.no_grad()
@@ -184,12 +200,13 @@ class Task(Simulator):
         self.engine.step()
         self._clock.add_(1)
         self._episode_step.add_(1)
-        self.observe_into(self._now, self._obs)
-        self.judge(self._now, self._obs, self._reward, self._terminated)
+        self.observe_into(self._now, self._columns)
+        self.judge(self._now, self._columns, self._reward, self._terminated)
         done = self._end_episodes()
         if self.engine.masked:
             self._restart_where(done)
         else:
+            self._obs.copy_(self._columns)
             self._restart(done.nonzero().squeeze(1))
         return self._out
 
@@ -200,7 +217,7 @@ class Task(Simulator):
         episode with reward 0, so that no such number reaches the learner.
         """
         # Written so that a NaN, for which every comparison is false, counts as broken.
-        broken = torch.lt(self._obs.abs().amax(1), DIVERGED).logical_not_()
+        broken = torch.lt(self._columns.abs().amax(1), DIVERGED).logical_not_()
         self._diverged.add_(broken.sum())
         self._terminated.logical_or_(broken)
         self._reward.masked_fill_(broken, 0.0)
@@ -218,15 +235,8 @@ class Task(Simulator):
         self._episode_step.index_fill_(0, env, 0)
         for values, initial in self._memory.values():
             values.index_fill_(0, env, initial)
-        count = env.numel()
-        fresh = Snapshot(
-            qpos=qpos,
-            qvel=qvel,
-            action=self._zero_action[:count],
-            derived={name: zeros[:count] for name, zeros in self._zeros.items()},
-        )
-        obs = torch.empty(count, self.info.observation_size)
-        self.observe_into(fresh, obs)
+        obs = torch.empty(env.numel(), self.info.observation_size)
+        self.observe_start(qpos, qvel, obs)
         self._obs.index_copy_(0, env, obs)
 
     def _restart_where(self, done: Tensor) -> None:
@@ -237,9 +247,8 @@ class Task(Simulator):
         column = done.unsqueeze(1)
         for values, initial in self._memory.values():
             values.masked_fill_(column, initial)
-        fresh = Snapshot(qpos=qpos, qvel=qvel, action=self._zero_action, derived=self._zeros)
-        self.observe_into(fresh, self._fresh_obs)
-        torch.where(column, self._fresh_obs, self._obs, out=self._obs)
+        self.observe_start(qpos, qvel, self._fresh_columns)
+        torch.where(column, self._fresh_columns, self._columns, out=self._obs)
 
     def observe(self) -> Ports:
         """The current observation."""

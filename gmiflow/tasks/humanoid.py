@@ -20,7 +20,7 @@ __all__ = ["Humanoid"]
 
 JOINT_POSITIONS, JOINT_VELOCITIES, JOINT_FORCES = slice(12, 33), slice(33, 54), slice(54, 75)
 FEET, ACTIONS = slice(75, 87), slice(87, 108)
-JOINT_VELOCITY_SCALE, FORCE_SCALE = 0.1, 0.01
+FORCE_SCALE = 0.01
 ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 2.0, -1.0, 0.8
 ACTION_COST, ENERGY_COST = 0.01, 0.05
 LIMIT_COST, LIMIT_THRESHOLD = 0.25, 0.98
@@ -33,6 +33,7 @@ class Humanoid(Locomotion):
     derived = ("sensordata", "qfrc_actuator", "qfrc_passive", "qfrc_constraint")
     start_height_m = 1.34
     spin_scale = 0.25
+    joint_velocity_scale = 0.1
 
     def prepare(self, context: StageContext) -> None:
         """Also read the motors' gears."""
@@ -43,8 +44,8 @@ class Humanoid(Locomotion):
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write torso, joints, joint forces, feet and action."""
         self.observe_torso(state, out)
-        self.observe_joint_positions(state, out[:, JOINT_POSITIONS])
-        torch.mul(state.qvel[:, FREE_VELOCITIES:], JOINT_VELOCITY_SCALE, out=out[:, JOINT_VELOCITIES])
+        self.observe_joint_positions(state.qpos, out[:, JOINT_POSITIONS])
+        self.observe_joint_velocities(state.qvel, out[:, JOINT_VELOCITIES])
         force = out[:, JOINT_FORCES]
         derived = state.derived
         torch.add(
@@ -60,11 +61,11 @@ class Humanoid(Locomotion):
         Costs: 0.01 sum a^2; energy 0.05 sum |a v| g; limits 0.25 sum g (|q| - 0.98) / 0.02 where |q| > 0.98,
         with q and v the scaled positions and velocities of the observation and g = gear / 135 N m.
         """
-        action = state.action
-        energy = (action * obs[:, JOINT_VELOCITIES]).abs_()
+        action, costs = state.action, self._costs.terms
+        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_().mul_(ENERGY_COST)
         beyond = obs[:, JOINT_POSITIONS].abs().sub_(LIMIT_THRESHOLD).clamp_(min=0.0)
-        # One weighted sum for both costs.
-        cost = energy.mul_(ENERGY_COST).add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD))
+        costs.add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD)).mul_(self._gear_ratio)
+        costs.addcmul_(action, action, value=ACTION_COST)
         torch.add(self.progress(state), self.posture_reward(obs, ALIVE_REWARD), out=reward)
-        reward.sub_(action.square().sum(1), alpha=ACTION_COST).sub_(cost.mul_(self._gear_ratio).sum(1))
+        reward.sub_(self._costs.total())
         self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gmiflow.api import StageContext
 from gmiflow.tasks.base import Snapshot, Task
+from gmiflow.tasks.columns import ColumnSum
 from gmiflow.tasks.rotation import RotationMatrix
 
 __all__ = ["TARGET_M", "Locomotion"]
@@ -43,6 +44,7 @@ class Locomotion(Task):
 
     start_height_m: ClassVar[float]
     spin_scale: ClassVar[float]
+    joint_velocity_scale: ClassVar[float]
 
     def prepare(self, context: StageContext) -> None:
         """Read the hinges' limits from the model."""
@@ -59,27 +61,45 @@ class Locomotion(Task):
         self._rotation = RotationMatrix(device)
         self._start_qpos = torch.tensor([0.0, 0.0, self.start_height_m, 1.0, 0.0, 0.0, 0.0], device=device)
         self._previous_xy = self.remember("previous_xy", 2)
+        self._costs = ColumnSum(context.num_env, self._joints, device)
+        self._start_obs = torch.zeros(1, self.info.observation_size, device=device)
+        pose = torch.cat((self._start_qpos, self._joint_default)).unsqueeze(0)
+        super().observe_start(pose, pose.new_zeros(1, model.nv), self._start_obs)
 
     def observe_torso(self, state: Snapshot, out: Tensor) -> None:
         """Write the twelve numbers about the torso into the first columns of ``out``."""
         rotation = self._rotation(state.qpos[:, 3:7])
         out[:, HEIGHT] = state.qpos[:, 2:3]
         # R^T v: the velocity in the torso's frame.
-        torch.sum(rotation * state.qvel[:, 0:3].unsqueeze(2), dim=1, out=out[:, VELOCITY])
+        terms = rotation * state.qvel[:, 0:3].unsqueeze(2)
+        torch.add(terms[:, 0].add_(terms[:, 1]), terms[:, 2], out=out[:, VELOCITY])
         torch.mul(state.qvel[:, 3:6], self.spin_scale, out=out[:, SPIN])
         torch.atan2(rotation[:, 1, 0], rotation[:, 0, 0], out=out[:, YAW])
         torch.atan2(rotation[:, 2, 1], rotation[:, 2, 2], out=out[:, ROLL])
         to_target = self._target - state.qpos[:, 0:2]
         ahead_x, ahead_y = rotation[:, 0, 0], rotation[:, 1, 0]
-        forward = (rotation[:, 0:2, 0] * to_target).sum(1)
-        aside = ahead_x * to_target[:, 1] - ahead_y * to_target[:, 0]
+        target_x, target_y = to_target[:, 0], to_target[:, 1]
+        forward = (ahead_x * target_x).addcmul_(ahead_y, target_y)
+        aside = (ahead_x * target_y).addcmul_(ahead_y, target_x, value=-1.0)
         torch.atan2(aside, forward, out=out[:, ANGLE_TO_TARGET])
         out[:, UP] = rotation[:, 2, 2]
-        torch.div(forward, to_target.square().sum(1).sqrt_(), out=out[:, HEADING])
+        torch.div(forward, torch.hypot(target_x, target_y), out=out[:, HEADING])
 
-    def observe_joint_positions(self, state: Snapshot, out: Tensor) -> None:
+    def observe_joint_positions(self, qpos: Tensor, out: Tensor) -> None:
         """Write the joint positions, scaled so that the limits are -1 and 1."""
-        torch.addcmul(self._joint_offset, state.qpos[:, FREE_POSITIONS:], self._joint_scale, out=out)
+        torch.addcmul(self._joint_offset, qpos[:, FREE_POSITIONS:], self._joint_scale, out=out)
+
+    def observe_joint_velocities(self, qvel: Tensor, out: Tensor) -> None:
+        """Write the joint velocities times `joint_velocity_scale`."""
+        torch.mul(qvel[:, FREE_VELOCITIES:], self.joint_velocity_scale, out=out)
+
+    def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
+        """As in the base class: only the joints differ from one start to another."""
+        out.copy_(self._start_obs.expand_as(out))
+        positions = slice(TORSO_SIZE, TORSO_SIZE + self._joints)
+        velocities = slice(TORSO_SIZE + self._joints, TORSO_SIZE + 2 * self._joints)
+        self.observe_joint_positions(qpos, out[:, positions])
+        self.observe_joint_velocities(qvel, out[:, velocities])
 
     def progress(self, state: Snapshot) -> Tensor:
         """Distance covered towards the target per second, f32 [n]; remembers the position.
@@ -92,10 +112,10 @@ class Locomotion(Task):
         after = self._target - position
         before = self._target - self._previous_xy
         moved = position - self._previous_xy
-        lengths = before.square().sum(1).sqrt_().add_(after.square().sum(1).sqrt_())
-        covered = moved.mul_(before.add_(after)).sum(1).div_(lengths)
         self._previous_xy.copy_(position)
-        return covered.mul_(1.0 / self.info.control_dt)
+        lengths = torch.hypot(before[:, 0], before[:, 1]).add_(torch.hypot(after[:, 0], after[:, 1]))
+        products = moved.mul_(before.add_(after))
+        return products[:, 0].add_(products[:, 1]).div_(lengths).mul_(1.0 / self.info.control_dt)
 
     def posture_reward(self, obs: Tensor, alive: float) -> Tensor:
         """Rewards for being alive, upright and turned to the target, f32 [n]."""

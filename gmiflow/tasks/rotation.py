@@ -26,12 +26,16 @@ class RotationMatrix:
         """Put the constants on ``device``."""
         self._left = torch.tensor([*_LEFT[0], *_LEFT[1]], device=device)
         self._right = torch.tensor([*_RIGHT[0], *_RIGHT[1]], device=device)
-        self._sign = torch.tensor([*_SIGN[0], *_SIGN[1]], dtype=torch.float32, device=device)
-        self._identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device)
+        self._sign = torch.tensor([*_SIGN[0], *_SIGN[1]], dtype=torch.float32, device=device).unsqueeze(1)
+        self._identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device).unsqueeze(1)
 
     def __call__(self, quaternion: Tensor) -> Tensor:
-        """Rotation matrices f32 [n, 3, 3] from f32 [n, 4]; columns are the body's axes in the world."""
-        products = quaternion.index_select(1, self._left)
-        products.mul_(quaternion.index_select(1, self._right)).mul_(self._sign)
-        matrix = products[:, :9] + products[:, 9:]
-        return matrix.add_(self._identity).view(-1, 3, 3)
+        """Rotation matrices f32 [n, 3, 3] from f32 [n, 4]; columns are the body's axes in the world.
+
+        The result lies in memory as nine vectors over the environments, see `gmiflow.tasks.base`.
+        """
+        parts = quaternion.T
+        products = parts.index_select(0, self._left)
+        products.mul_(parts.index_select(0, self._right)).mul_(self._sign)
+        matrix = products[:9].add_(products[9:]).add_(self._identity)
+        return matrix.view(3, 3, -1).permute(2, 0, 1)

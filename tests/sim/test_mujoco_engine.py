@@ -51,7 +51,7 @@ def test_steps_are_those_of_mj_step():
             mujoco.mj_step(model, data, 2)
     for name, tensor in {"qpos": engine.qpos, "qvel": engine.qvel, **engine.derived}.items():
         expected = np.stack([getattr(data, name) for data in singles]).astype(np.float32)
-        assert tensor.is_contiguous() and tensor.dtype == torch.float32
+        assert tensor.dtype == torch.float32 and tensor.T.is_contiguous()
         np.testing.assert_array_equal(tensor.numpy(), expected, err_msg=name)
 
 

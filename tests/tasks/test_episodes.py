@@ -7,6 +7,7 @@ from task_support import TASK_CLASSES, actions, make_task
 
 from gmiflow.tasks.ant import Ant
 from gmiflow.tasks.ball_balance import BallBalance
+from gmiflow.tasks.base import Task
 from gmiflow.tasks.cartpole import CartPole, CartPoleSwingUp
 
 every_task = pytest.mark.parametrize("cls", TASK_CLASSES)
@@ -73,7 +74,6 @@ def test_slices_start_and_restart_in_the_same_states(cls, engine_masks):
     parts = [make_task(cls, 16, env_offset=offset) for offset in (0, 16)]
     for task in (whole, *parts):
         task.engine.masked = engine_masks
-        task._fresh_obs = torch.zeros_like(task._obs)
     starts = [task.reset()["obs"].clone() for task in parts]
     assert torch.equal(torch.cat(starts), whole.reset()["obs"])
     assert len(torch.cat(starts).unique(dim=0)) == 32
@@ -88,7 +88,6 @@ def test_slices_start_and_restart_in_the_same_states(cls, engine_masks):
 def test_restarting_by_mask_equals_restarting_by_index(cls):
     by_index, by_mask = make_task(cls, 16), make_task(cls, 16)
     by_mask.engine.masked = True
-    by_mask._fresh_obs = torch.zeros_like(by_mask._obs)
     by_index.reset(), by_mask.reset()
     # Short episodes, so that everyone restarts several times.
     for task in (by_index, by_mask):
@@ -200,3 +199,13 @@ def test_physics_that_blows_up_ends_the_episode_and_is_counted():
     assert any(name.startswith("warning_bad") for name in diagnostics)
     for _ in range(5):
         assert torch.isfinite(task.step({"action": torch.zeros(3, 8)})["obs"]).all()
+
+
+@every_task
+def test_the_short_way_to_observe_a_start_gives_the_same_numbers(cls):
+    task = make_task(cls, 32)
+    qpos, qvel = task.start(None)
+    short, full = (torch.full((32, cls.info.observation_size), torch.nan) for _ in range(2))
+    task.observe_start(qpos, qvel, short)
+    Task.observe_start(task, qpos, qvel, full)
+    assert torch.equal(short, full)
