@@ -7,6 +7,7 @@ Pygments finds this lexer through the `pygments.lexers` entry point; gmiflow its
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pygments.lexer import RegexLexer, bygroups, words
@@ -36,9 +37,9 @@ class GmiLexer(RegexLexer):
     """Lexer of the gmiflow language."""
 
     name = "gmiflow"
-    aliases: ClassVar[list[str]] = ["gmi", "gmiflow"]
-    filenames: ClassVar[list[str]] = ["*.gmi"]
-    mimetypes: ClassVar[list[str]] = ["text/x-gmi"]
+    aliases: ClassVar[Sequence[str]] = ["gmi", "gmiflow"]
+    filenames: ClassVar[Sequence[str]] = ["*.gmi"]
+    mimetypes: ClassVar[Sequence[str]] = ["text/x-gmi"]
     url = ""
     version_added = ""
 

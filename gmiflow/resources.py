@@ -1,4 +1,4 @@
-"""Where the grammar, the standard library and the error pages are: in the wheel, or in the checkout of an editable install."""
+"""Where grammar, standard library and error pages are: in the wheel, or in the checkout of an editable install."""
 
 from __future__ import annotations
 

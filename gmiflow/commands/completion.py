@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print the completion script of SHELL.
+    r"""Print the completion script of SHELL.
 
     \b
     bash:  gmiflow completion bash > ~/.local/share/bash-completion/completions/gmiflow

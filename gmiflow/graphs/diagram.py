@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from gmiflow.ir.workflow import Component, Edge, PortType, RecordType, Stage, TensorType, Workflow
 from gmiflow.plan import Role
@@ -18,7 +17,7 @@ class Node:
     name: str
     role: Role
     type_name: str
-    loose: tuple[tuple[Literal["in", "out"], str], ...]
+    loose: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -153,8 +153,8 @@ def _line(link: Link, boxes: dict[str, _Box], y: float) -> list[str]:
     kind = "step" if link.notes else "plain"
     name = f"{link.source}.{link.source_port} -> {link.target}.{link.target_port}"
     return [
-        f'<g><title>{escape(name)}: {escape(_label(link))}</title><path class="line {kind}" d="M{start:g} {y:g} H{end:g}" '
-        'marker-end="url(#arrow)"/>',
+        f"<g><title>{escape(name)}: {escape(_label(link))}</title>",
+        f'<path class="line {kind}" d="M{start:g} {y:g} H{end:g}" marker-end="url(#arrow)"/>',
         _text(middle, y - 7, _label(link), "type", anchor="middle") + "</g>",
     ]
 

@@ -45,9 +45,10 @@ def dot(diagram: Diagram) -> str:
         lines += [f"    {_id(index, node.name)} [label = <{_table(node, training)}>]" for node in training.nodes]
         lines.append("  }")
         for link in training.links:
-            ends = f'{_id(index, link.source)}:"out {link.source_port}" -> {_id(index, link.target)}:"in {link.target_port}"'
+            source = f'{_id(index, link.source)}:"out {link.source_port}"'
+            target = f'{_id(index, link.target)}:"in {link.target_port}"'
             label = ", ".join((link.label, *link.notes))
-            lines.append(f'  {ends} [label = "{_dot_quoted(label)}"]')
+            lines.append(f'  {source} -> {target} [label = "{_dot_quoted(label)}"]')
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -56,8 +57,9 @@ def _table(node: Node, training: Training) -> str:
     ports = [("in", link.target_port) for link in training.links if link.target == node.name]
     ports += [("out", link.source_port) for link in training.links if link.source == node.name]
     ports += node.loose
+    sides = {"in": "left", "out": "right"}
     rows = "".join(
-        f'<tr><td port="{direction} {escape(name)}" align="{"left" if direction == "in" else "right"}">{escape(name)}</td></tr>'
+        f'<tr><td port="{direction} {escape(name)}" align="{sides[direction]}">{escape(name)}</td></tr>'
         for direction, name in dict.fromkeys(ports)
     )
     title = f'<b>{escape(node.name)}</b><br/><font point-size="9">{node.role} {escape(node.type_name)}</font>'

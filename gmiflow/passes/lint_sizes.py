@@ -61,9 +61,7 @@ def _minibatches(workflow: Workflow, component: Component) -> Iterator[Diagnosti
         return
     samples = workflow.num_env * workflow.horizon // max(1, minibatches)
     if 0 < samples < SMALL_MINIBATCH:
-        notes = (
-            f"{workflow.num_env} environments x {workflow.horizon} steps / {minibatches} minibatches = {samples} samples",
-        )
+        notes = (f"{workflow.num_env} environments x {workflow.horizon} steps / {minibatches} minibatches = {samples}",)
         yield _warning("W0505", f"minibatches of {samples} samples", trainer.span, notes)
 
 

@@ -1,4 +1,4 @@
-"""From a parse tree to the pieces of `layout`: which spaces, which columns, and where each comment belongs.
+"""From a parse tree to the pieces of a layout: which spaces, which columns, and where each comment belongs.
 
 One function per rule of the grammar that is more than its parts with spaces between them. Comments go to
 the largest thing that starts or ends where they stand: a comment above a statement to the statement, one
@@ -10,16 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import ClassVar, TypeAlias, cast
 
 from lark import Tree
 
 from gmiflow.syntax.comments import Before, CommentLine, Comments
-from gmiflow.syntax.layout import SPACE, Block, Brackets, Item, Piece, Row, Word, flat
+from gmiflow.syntax.pieces import SPACE, Block, Brackets, Item, Piece, Row, Word, flat
 from gmiflow.syntax.lexer import Token
 
 Child: TypeAlias = "Tree[Token] | Token"
 Pieces: TypeAlias = "tuple[Piece, ...]"
+RowRule: TypeAlias = "Callable[[Arranger, Tree[Token]], tuple[list[Pieces], Pieces]]"
+PieceRule: TypeAlias = "Callable[[Arranger, Tree[Token]], Pieces]"
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)[ \t]*(.+)")
 _TOP_OF_FILE = frozenset(("edition", "import"))
@@ -57,7 +59,7 @@ class Arranger:
     # Rows
 
     def _row(self, tree: Tree[Token], before: Before, behind: str | None, *, apart: bool = False) -> Row:
-        cells, rest = _ROWS.get(str(tree.data), Arranger._plain)(self, tree)
+        cells, rest = self._ROWS.get(str(tree.data), Arranger._plain)(self, tree)
         texts: list[str] = []
         for cell in cells:
             text = flat(cell)
@@ -127,7 +129,7 @@ class Arranger:
     def _pieces(self, node: Child) -> Pieces:
         if isinstance(node, Token):
             return (self._word(node),)
-        return _PIECES.get(str(node.data), Arranger._spaced_tree)(self, node)
+        return self._PIECES.get(str(node.data), Arranger._spaced_tree)(self, node)
 
     def _word(self, token: Token) -> Word:
         start = token.start_pos
@@ -227,35 +229,36 @@ class Arranger:
         before = self._comments.before(first.start_pos)
         return before, self._comments.behind(last.start_pos)
 
+    # The rules, by the grammar's names
 
-_ROWS: dict[str, Callable[[Arranger, Tree[Token]], tuple[list[Pieces], Pieces]]] = {
-    "param": Arranger._param,
-    "field": Arranger._field,
-    "setting": Arranger._setting,
-    "port": Arranger._port,
-    "edge": Arranger._edge,
-    "stage": Arranger._stage,
-    "record": Arranger._record,
-    "stage_type": Arranger._named_body,
-    "workflow": Arranger._named_body,
-    "target": Arranger._named_body,
-}
-_PIECES: dict[str, Callable[[Arranger, Tree[Token]], Pieces]] = {
-    "path": Arranger._tight,
-    "unary": Arranger._tight,
-    "named_type": Arranger._tight,
-    "port_endpoint": Arranger._tight,
-    "call": Arranger._called,
-    "enum_type": Arranger._called,
-    "list_type": Arranger._called,
-    "ports_endpoint": Arranger._ports,
-    "list": Arranger._bracketed,
-    "group": Arranger._bracketed,
-    "dims": Arranger._bracketed,
-    "parameters": Arranger._bracketed,
-    "block": Arranger._block_tree,
-    "documented_parameter": Arranger._documented_parameter,
-}
+    _ROWS: ClassVar[dict[str, RowRule]] = {
+        "param": _param,
+        "field": _field,
+        "setting": _setting,
+        "port": _port,
+        "edge": _edge,
+        "stage": _stage,
+        "record": _record,
+        "stage_type": _named_body,
+        "workflow": _named_body,
+        "target": _named_body,
+    }
+    _PIECES: ClassVar[dict[str, PieceRule]] = {
+        "path": _tight,
+        "unary": _tight,
+        "named_type": _tight,
+        "port_endpoint": _tight,
+        "call": _called,
+        "enum_type": _called,
+        "list_type": _called,
+        "ports_endpoint": _ports,
+        "list": _bracketed,
+        "group": _bracketed,
+        "dims": _bracketed,
+        "parameters": _bracketed,
+        "block": _block_tree,
+        "documented_parameter": _documented_parameter,
+    }
 
 
 def _children(node: Child) -> list[Child]:

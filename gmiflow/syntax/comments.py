@@ -41,6 +41,9 @@ class Before:
     blank: bool = False
 
 
+NOTHING: Final = Before()
+
+
 class Comments:
     """The comments of one text, by the offset of the token that they stand before or behind."""
 
@@ -76,11 +79,19 @@ class Comments:
 
     def before(self, offset: int) -> Before:
         """Take what stands before the token at ``offset`` (the length of the text for its end)."""
-        return self._before.pop(offset, Before())
+        return self._before.pop(offset, NOTHING)
 
     def behind(self, offset: int) -> str | None:
         """Take the comment behind the token at ``offset``, on its line."""
         return self._behind.pop(offset, None)
+
+    def take_all(self) -> list[str]:
+        """Take everything that is left, in the order of the text."""
+        found: list[str] = []
+        for offset in sorted({*self._behind, *self._before}):
+            found += [line.text for line in self.before(offset).lines]
+            found += [behind] if (behind := self.behind(offset)) else []
+        return found
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -102,13 +113,7 @@ def canonical(comment: str) -> str:
 
 def texts(text: str) -> list[str]:
     """Every comment and documentation line of a text, canonical, in order."""
-    comments = Comments(text)
-    offsets = sorted({*comments._behind, *comments._before})
-    found: list[str] = []
-    for offset in offsets:
-        found += [line.text for line in comments.before(offset).lines]
-        found += [behind] if (behind := comments.behind(offset)) else []
-    return found
+    return Comments(text).take_all()
 
 
 def _documents(comment: str) -> bool:

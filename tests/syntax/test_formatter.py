@@ -63,12 +63,14 @@ EXAMPLES = {
     ),
     "blank lines around bodies and after imports": (
         'edition 1\nimport std.a\nimport std.b\nparam x:int\n// of w\nworkflow w {\n\n a=1\n\n}\ntarget t {}\nrequire x>0 else "m"',
-        "edition 1\n\nimport std.a\nimport std.b\n\nparam x : int\n\n// of w\nworkflow w {\n  a = 1\n}\n\ntarget t {}\n\n"
+        "edition 1\n\nimport std.a\nimport std.b\n\nparam x : int\n"
+        "\n// of w\nworkflow w {\n  a = 1\n}\n\ntarget t {}\n\n"
         'require x > 0 else "m"\n',
     ),
     "comments behind lines stand in a column": (
         "target t {\n a=auto//one\n longer =auto   // two\n b=1\n c=2//three\n} // end\n",
-        "target t {\n  a      = auto  // one\n  longer = auto  // two\n  b      = 1\n  c      = 2  // three\n}  // end\n",
+        "target t {\n  a      = auto  // one\n  longer = auto  // two\n"
+        "  b      = 1\n  c      = 2  // three\n}  // end\n",
     ),
     "comments in brackets": (
         "simulator s = m.S( // first\n a=1, // one\n\n // before b\n b=2 // two\n // last\n)\n",
@@ -91,12 +93,15 @@ EXAMPLES = {
         "/// one\n/// two\n// note\nagent A(\n  /// of h\n  h : int\n) {\n  /// of p\n  in p : f32[env]\n}\n",
     ),
     "quantities and signs": (
-        "param m:bytes=4GiB\nparam f:fraction=50 %\nparam s:seconds=2\tms\nparam n:int= - 1+ -( 2*-3 )\nparam b:bool=!  (a==b)&&c\n",
-        "param m : bytes    = 4 GiB\nparam f : fraction = 50%\nparam s : seconds  = 2 ms\nparam n : int      = -1 + -(2 * -3)\n"
+        "param m:bytes=4GiB\nparam f:fraction=50 %\nparam s:seconds=2\tms\n"
+        "param n:int= - 1+ -( 2*-3 )\nparam b:bool=!  (a==b)&&c\n",
+        "param m : bytes    = 4 GiB\nparam f : fraction = 50%\n"
+        "param s : seconds  = 2 ms\nparam n : int      = -1 + -(2 * -3)\n"
         "param b : bool     = !(a == b) && c\n",
     ),
     "separators become lines, or commas": (
-        "record R { a:int, bb:float, }\nworkflow w { mode=async {\nmax_staleness=2\n}, sizing {\n objective=throughput\n} }\n",
+        "record R { a:int, bb:float, }\nworkflow w { mode=async {\n"
+        "max_staleness=2\n}, sizing {\n objective=throughput\n} }\n",
         "record R {\n  a  : int\n  bb : float\n}\n\nworkflow w {\n  mode = async { max_staleness = 2 }\n"
         "  sizing { objective = throughput }\n}\n",
     ),
