@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from gmiflow import __version__
 from gmiflow.codes import TITLES
@@ -93,7 +94,7 @@ def _sarif_place(span: Span) -> dict[str, Any]:
 
 
 def _artifact(span: Span) -> dict[str, str]:
-    return {"uri": span.source.name.replace("\\", "/")}
+    return {"uri": quote(span.source.name.replace("\\", "/"))}
 
 
 def _region(span: Span) -> dict[str, int]:

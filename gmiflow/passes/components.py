@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from gmiflow.ir.workflow import Component, Edge, Port, Stage, Target, Workflow
+from gmiflow.passes.matching import Wire
 from gmiflow.passes.params import UnitScope
 from gmiflow.passes.stages import StageOf, StagePort
 from gmiflow.passes.types import Weights, variables, without_time
-from gmiflow.passes.wiring import Wire, Wiring
+from gmiflow.passes.wiring import Wiring
 from gmiflow.passes.workflows import CheckedWorkflow
 from gmiflow.syntax import ast
 

@@ -6,10 +6,20 @@ A problem is reported where it is and gives None; an operation on None is None a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol, cast
 
 from gmiflow.ir.workflow import Value
+from gmiflow.passes.operators import (
+    COMPARISONS,
+    a_type,
+    apply_function,
+    arithmetic,
+    compare,
+    is_no_number,
+    number_of,
+    same_dimension,
+)
 from gmiflow.passes.report import Report
 from gmiflow.passes.values import (
     AUTO,
@@ -17,7 +27,6 @@ from gmiflow.passes.values import (
     DEVICES,
     FLOAT,
     INT,
-    MAX_INTEGER,
     PYTHON,
     STRING,
     Typed,
@@ -64,7 +73,7 @@ def is_true(expression: ast.Expression, scope: Scope, report: Report) -> bool | 
     if typed is None or typed.is_auto:
         return None
     if typed.type.kind != "bool":
-        report.add("E0301", f"a condition is true or false, not {_a(typed.type)}", expression.span)
+        report.add("E0301", f"a condition is true or false, not {a_type(typed.type)}", expression.span)
         return None
     return bool(typed.value)
 
@@ -97,7 +106,7 @@ def _enum_member(node: ast.Path, scope: Scope, report: Report, expected: ValueTy
         return Typed(value=node.text, type=ValueType(kind="enum", members=expected.members))
     if scope.knows(node.names[0].text):
         return scope.value(node)
-    message = f"expected {_a(expected)}, found `{node.text}`"
+    message = f"expected {a_type(expected)}, found `{node.text}`"
     report.unknown("E0301", message, node.span, node.text, expected.members)
     return None
 
@@ -111,9 +120,9 @@ def _constant(node: ast.Constant, report: Report, expected: ValueType | None) ->
                 return Typed(value="auto", type=ValueType(kind="enum", members=expected.members))
             return Typed(value="auto", type=AUTO)
         case "int":
-            return _number(node.value, INT, node.span, report)  # type: ignore[arg-type]
+            return number_of(node.value, INT, node.span, report)  # type: ignore[arg-type]
         case "float":
-            return _number(node.value, FLOAT, node.span, report)  # type: ignore[arg-type]
+            return number_of(node.value, FLOAT, node.span, report)  # type: ignore[arg-type]
         case "bool":
             return Typed(value=node.value, type=BOOL)
         case _:
@@ -136,18 +145,7 @@ def _quantity(node: ast.Constant, report: Report, expected: ValueType | None) ->
     dimension, factor = UNITS[unit]
     number = cast("float", node.value) * factor
     value = round(number) if dimension == "bytes" and math.isfinite(number) else number
-    return _number(value, ValueType(kind="quantity", dimension=dimension), node.span, report)
-
-
-def _number(value: float, kind: ValueType, span: Span, report: Report) -> Typed | None:
-    """A number, if it is within what the runtime can hold."""
-    if isinstance(value, int) and abs(value) > MAX_INTEGER:
-        report.add("E0412", "this whole number does not fit into 64 bits", span)
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        report.add("E0412", "this number is too large", span)
-        return None
-    return Typed(value=value, type=kind)
+    return number_of(value, ValueType(kind="quantity", dimension=dimension), node.span, report)
 
 
 def _list(node: ast.ListOf, scope: Scope, report: Report, expected: ValueType | None) -> Typed | None:
@@ -185,8 +183,8 @@ def _unary(node: ast.Unary, scope: Scope, report: Report) -> Typed | None:
     operand = _evaluate(node.operand, scope, report, None)
     if operand is None:
         return None
-    if _not_number(operand):
-        report.add("E0307", f"`-` takes a number, not {_a(operand.type)}", node.operand.span)
+    if is_no_number(operand):
+        report.add("E0307", f"`-` takes a number, not {a_type(operand.type)}", node.operand.span)
         return None
     return Typed(value=-operand.value, type=operand.type)  # type: ignore[operator]
 
@@ -204,14 +202,12 @@ def _binary(node: ast.Binary, scope: Scope, report: Report) -> Typed | None:
     if left is None or right is None:
         return None
     if left.is_auto or right.is_auto:
-        if node.operator in _COMPARISONS:
+        if node.operator in COMPARISONS:
             return Typed(value="auto", type=AUTO)
         place = node.left if left.is_auto else node.right
         report.add("E0307", f"`{node.operator}` needs a number, and this is `auto`", place.span)
         return None
-    return (
-        _compare(node, left, right, report) if node.operator in _COMPARISONS else _arithmetic(node, left, right, report)
-    )
+    return compare(node, left, right, report) if node.operator in COMPARISONS else arithmetic(node, left, right, report)
 
 
 def _operands(node: ast.Binary, scope: Scope, report: Report) -> tuple[Typed | None, Typed | None]:
@@ -222,61 +218,6 @@ def _operands(node: ast.Binary, scope: Scope, report: Report) -> tuple[Typed | N
         return _evaluate(node.left, scope, report, right.type if right else None), right
     left = _evaluate(node.left, scope, report, None)
     return left, _evaluate(node.right, scope, report, left.type if left else None)
-
-
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
-
-
-def _compare(node: ast.Binary, left: Typed, right: Typed, report: Report) -> Typed | None:
-    numbers = not _not_number(left) and not _not_number(right) and _same_dimension(left, right)
-    same = left.type.kind == right.type.kind and left.type.members == right.type.members and not _mixed(left, right)
-    if not numbers and not (same and node.operator in ("==", "!=")):
-        return _bad_operands(node, left, right, report)
-    return Typed(value=_COMPARISONS[node.operator](left.value, right.value), type=BOOL)  # type: ignore[arg-type]
-
-
-def _arithmetic(node: ast.Binary, left: Typed, right: Typed, report: Report) -> Typed | None:
-    if _not_number(left) or _not_number(right):
-        return _bad_operands(node, left, right, report)
-    a, b = left.value, right.value
-    assert isinstance(a, int | float)
-    assert isinstance(b, int | float)
-    kind = _result_type(node.operator, left, right)
-    if kind is None:
-        return _bad_operands(node, left, right, report)
-    if node.operator == "/":
-        if b == 0:
-            report.add("E0412", "division by zero", node.right.span)
-            return None
-        if isinstance(a, int) and isinstance(b, int) and a % b == 0 and kind != FLOAT:
-            return _number(a // b, kind, node.span, report)
-        return _number(a / b, FLOAT if kind == INT else kind, node.span, report)
-    value = a + b if node.operator == "+" else a - b if node.operator == "-" else a * b
-    return _number(value, kind, node.span, report)
-
-
-def _result_type(operator: str, left: Typed, right: Typed) -> ValueType | None:
-    """Type of an arithmetic result; a fraction counts as a plain number in products."""
-    quantities = [t.type for t in (left, right) if t.type.kind == "quantity" and t.type.dimension != "fraction"]
-    plain = INT if left.type == INT and right.type == INT else FLOAT
-    if operator in ("+", "-"):
-        if _same_dimension(left, right):
-            return left.type if left.type.kind == "quantity" else plain
-        return None
-    if not quantities:
-        return plain
-    if operator == "*":
-        return quantities[0] if len(quantities) == 1 else None
-    if len(quantities) == 2:
-        return FLOAT if left.type == right.type else None
-    return left.type if left.type == quantities[0] else None
 
 
 def _call(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
@@ -298,29 +239,10 @@ def _call(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
     if len(values) < len(found):
         return None
     for argument, value in zip(node.arguments, values, strict=True):
-        if _not_number(value) or not _same_dimension(value, values[0]):
-            report.add("E0307", f"`{name}` does not take {_a(value.type)} here", argument.span)
+        if is_no_number(value) or not same_dimension(value, values[0]):
+            report.add("E0307", f"`{name}` does not take {a_type(value.type)} here", argument.span)
             return None
-    return _apply(node, name, values, report)
-
-
-def _apply(node: ast.Call, name: str, values: list[Typed], report: Report) -> Typed | None:
-    first = values[0]
-    number = first.value
-    assert isinstance(number, int | float)
-    if name in ("min", "max"):
-        kind = FLOAT if any(v.type == FLOAT for v in values) else first.type
-        best = (min if name == "min" else max)(v.value for v in values)  # type: ignore[type-var]
-        return Typed(value=float(best) if kind == FLOAT else best, type=kind)  # type: ignore[arg-type]
-    if first.type.kind == "quantity":
-        report.add("E0307", f"`{name}` takes a number without unit", node.arguments[0].span)
-        return None
-    if name == "log2":
-        if number <= 0:
-            report.add("E0412", f"log2 of {show(number)} does not exist", node.arguments[0].span)
-            return None
-        return Typed(value=math.log2(number), type=FLOAT)
-    return _number((math.ceil if name == "ceil" else math.floor)(number), INT, node.span, report)
+    return apply_function(node, name, values, report)
 
 
 def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
@@ -334,27 +256,6 @@ def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
     return Typed(value=indices, type=DEVICES)
 
 
-def _not_number(typed: Typed) -> bool:
-    return typed.type.kind not in ("int", "float", "quantity")
-
-
-def _same_dimension(left: Typed, right: Typed) -> bool:
-    """Whether both are plain numbers (or fractions) or quantities of one dimension."""
-    dimensions = [t.type.dimension if t.type.dimension != "fraction" else "" for t in (left, right)]
-    return dimensions[0] == dimensions[1]
-
-
-def _mixed(left: Typed, right: Typed) -> bool:
-    return left.type.kind in ("list", "python", "devices") or right.type.kind in ("list", "python", "devices")
-
-
-def _bad_operands(node: ast.Binary, left: Typed, right: Typed, report: Report) -> None:
-    message = f"`{node.operator}` does not take {_a(left.type)} and {_a(right.type)}"
-    report.add(
-        "E0307", message, node.span, secondary=[(node.left.span, str(left.type)), (node.right.span, str(right.type))]
-    )
-
-
 def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, report: Report) -> None:
     if expected.kind == "quantity" and typed.type.kind in ("int", "float", "quantity"):
         dimension = DIMENSIONS[expected.dimension]
@@ -364,32 +265,13 @@ def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, 
         report.add("E0305", message, expression.span, notes=[f"units of {expected.dimension}: {units}"])
         return
     notes: list[str] = []
-    found = _a(typed.type)
+    found = a_type(typed.type)
     if typed.is_auto:
         notes = [f"a parameter admits `auto` when its type is `auto {expected}`"]
     elif expected.kind == "int" and typed.type.kind == "float":
         notes = ["`floor` and `ceil` make whole numbers"]
         found = f"the number {show(typed.value)}"
-    report.add("E0301", f"expected {_a(expected)}, found {found}", expression.span, notes=notes)
-
-
-def _a(kind: ValueType) -> str:
-    """A type with its article."""
-    names = {
-        "bool": "true or false",
-        "int": "a whole number",
-        "float": "a number",
-        "string": "a string",
-        "auto": "`auto`",
-    }
-    if kind.kind == "quantity":
-        return DIMENSIONS[kind.dimension]
-    if kind.kind == "enum":
-        return "one of " + ", ".join(f"`{member}`" for member in kind.members)
-    if kind.kind == "list":
-        return f"a `{kind}`"
-    text = names.get(kind.kind, f"a {kind}")
-    return text + (" or `auto`" if kind.auto else "")
+    report.add("E0301", f"expected {a_type(expected)}, found {found}", expression.span, notes=notes)
 
 
 def names_in(expressions: Iterable[ast.Expression | None]) -> set[str]:

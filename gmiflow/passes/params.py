@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from gmiflow.passes.evaluate import evaluate, is_true, names_in
-from gmiflow.passes.imports import Broken, Unit
+from gmiflow.passes.imports import Broken, Named, Unit
 from gmiflow.passes.report import Report
 from gmiflow.passes.values import SCALARS, Typed, ValueType, automatic, show
 from gmiflow.source import Span
@@ -67,7 +67,7 @@ class UnitScope:
 
     def value(self, path: ast.Path) -> Typed | None:
         """The value of `name` or `module.name`."""
-        found = self.find(path)
+        found = self.find(path, ast.Param)
         if found is None:
             return None
         unit, meaning = found
@@ -81,17 +81,18 @@ class UnitScope:
         """Whether a name means anything here."""
         return name in self.unit.names
 
-    def find(self, path: ast.Path, extra: Sequence[str] = ()) -> tuple[Unit, object] | None:
+    def find(self, path: ast.Path, kind: type[Named], extra: Sequence[str] = ()) -> tuple[Unit, object] | None:
         """File and declaration of a name, or None (reported, unless the name is broken).
 
         Args:
             path: the name.
+            kind: what the name should stand for; only names of such things are suggested.
             extra: further names in scope, for "did you mean".
         """
         first, *rest = path.names
         meaning = self.unit.names.get(first.text)
         if meaning is None:
-            candidates = [*extra, *self.unit.names]
+            candidates = [*extra, *_names_of(self.unit, (kind, Unit))]
             self.report.unknown("E0201", f"unknown name `{first.text}`", first.span, first.text, candidates)
             return None
         unit = self.unit
@@ -105,7 +106,7 @@ class UnitScope:
             unit = meaning
             meaning = unit.names.get(name.text)
             if meaning is None or isinstance(meaning, Unit):
-                self._no_member(unit, first, name)
+                self._no_member(unit, kind, first, name)
                 return None
         return None if isinstance(meaning, Broken) else (unit, meaning)
 
@@ -123,10 +124,14 @@ class UnitScope:
         self._evaluating.pop()
         return self._values.setdefault(name, value)
 
-    def _no_member(self, unit: Unit, module: ast.Name, name: ast.Name) -> None:
-        members = [text for text, meaning in unit.names.items() if not isinstance(meaning, Unit)]
+    def _no_member(self, unit: Unit, kind: type[Named], module: ast.Name, name: ast.Name) -> None:
+        members = _names_of(unit, (kind,))
         message = f"module `{module.text}` has no `{name.text}`"
         self.report.unknown("E0206", message, name.span, name.text, members, what=f"`{module.text}` has")
+
+
+def _names_of(unit: Unit, kinds: tuple[type, ...]) -> list[str]:
+    return [name for name, meaning in unit.names.items() if isinstance(meaning, kinds)]
 
 
 class LocalScope:
@@ -146,7 +151,7 @@ class LocalScope:
         if len(path.names) == 1 and first in self.values:
             return self.values[first]
         if first not in self.outer.unit.names:
-            self.outer.find(path, extra=tuple(self.values))
+            self.outer.find(path, ast.Param, extra=tuple(self.values))
             return None
         return self.outer.value(path)
 

@@ -140,12 +140,7 @@ class StageMaker:
 
     def _find_type(self, scope: UnitScope, declared: ast.StageInstance) -> tuple[UnitScope, ast.StageType] | None:
         report = self._report
-        first = declared.type.names[0]
-        if len(declared.type.names) == 1 and first.text not in scope.unit.names:
-            types = [name for name, meaning in scope.unit.names.items() if isinstance(meaning, ast.StageType)]
-            report.unknown("E0201", f"unknown stage type `{first.text}`", first.span, first.text, types)
-            return None
-        found = scope.find(declared.type)
+        found = scope.find(declared.type, ast.StageType)
         if found is None:
             return None
         unit, meaning = found

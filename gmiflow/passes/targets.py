@@ -122,7 +122,7 @@ class TargetReader:
             notes = ["for example `base = targets.h200(gpus = 2)`"]
             self._report.add("E0301", "`base` is a target", base.span, notes=notes)
             return None
-        found = home.find(path)
+        found = home.find(path, ast.Target)
         if found is None:
             return None
         unit, meaning = found
@@ -149,7 +149,7 @@ class TargetReader:
                 self._report.unknown("E0208", message, wanted.span, path.text, own, what="the targets are")
                 return None
             return self.resolve(home, meaning, arguments, scope, wanted.span)
-        found = scope.find(path)
+        found = scope.find(path, ast.Target)
         if found is None or not isinstance(found[1], ast.Target):
             if found is not None:
                 self._report.add("E0207", f"`{path.text}` is {kind_name(found[1])}, not a target", wanted.span)

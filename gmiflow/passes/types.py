@@ -119,7 +119,7 @@ def _record(node: ast.NamedType, scope: LocalScope, report: Report) -> RecordOf 
             "E0201", f"unknown type `{first.text}`", first.span, first.text, candidates, what="the types are"
         )
         return None
-    found = scope.outer.find(node.path)
+    found = scope.outer.find(node.path, ast.Record)
     if found is None:
         return None
     unit, meaning = found

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from gmiflow.passes.cycles import find_cycles
 from gmiflow.passes.imports import Broken
+from gmiflow.passes.matching import Matcher, Wire
 from gmiflow.passes.params import UnitScope, a_role, kind_name
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import EDGE, read_settings
 from gmiflow.passes.stages import StageOf, StagePort
-from gmiflow.passes.types import RecordOf, Shape, Tensor, Unifier, Weights, has_time, variables, without_time
+from gmiflow.passes.types import Weights, has_time, variables
 from gmiflow.source import Span
 from gmiflow.syntax import ast
 
@@ -23,20 +24,6 @@ _ROLE_PAIRS = {
     ("agent", "agent"),
     ("simulator", "simulator"),
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
-    """One port to one port."""
-
-    source: StageOf
-    source_port: StagePort
-    target: StageOf
-    target_port: StagePort
-    lift: bool
-    depth: int
-    on_full: str
-    span: Span
 
 
 class Wiring:
@@ -54,8 +41,8 @@ class Wiring:
         self._report = report
         self._driven: dict[tuple[str, str], Span] = {}
         self._doubtful: set[str] = set()
-        self._origin: dict[tuple[str, str], Wire] = {}
-        self.unifier = Unifier()
+        self._matcher = Matcher(report)
+        self.unifier = self._matcher.unifier
         self.wires: list[Wire] = []
         self.used: set[str] = set()
         self.whole = True
@@ -89,7 +76,9 @@ class Wiring:
             for port in stage.type.ports.values():
                 if port.direction == "in" and not self._may_be_open(stage, port):
                     self._report_open(stage, port)
-        self._check_cycles()
+        for wire in find_cycles(self.wires):
+            self._report.add("E0406", "these stages wait for each other within one step", wire.span)
+            self.whole = False
 
     def check_sizes(self) -> None:
         """Report shape variables that no edge gives a size."""
@@ -188,7 +177,7 @@ class Wiring:
             source=source, source_port=a, target=target, target_port=b, lift=lift, depth=attributes[0],
             on_full=attributes[1], span=span,
         )  # fmt: skip
-        if self._unify(wire, left, right):
+        if self._matcher.match(wire):
             self.wires.append(wire)
         else:
             self.whole = False
@@ -237,108 +226,3 @@ class Wiring:
         depth, on_full = (found[n].value if n in found else None for n in ("depth", "on_full"))
         number = depth.value if depth is not None else 1
         return number if isinstance(number, int) else 1, str(on_full.value) if on_full is not None else "block"
-
-    # Types
-
-    def _unify(self, wire: Wire, left: ast.Name, right: ast.Name) -> bool:
-        a, b = wire.source_port.shape, wire.target_port.shape
-        assert a is not None
-        assert b is not None
-        before = (self.unifier.text(wire.source.name, a), self.unifier.text(wire.target.name, b))
-        if has_time(a) and not has_time(b):
-            self._mismatch("E0302", wire, before, "a whole rollout cannot drive an input that takes one step")
-            return False
-        problem = self._problem(wire, without_time(a) if wire.lift else a, without_time(b) if wire.lift else b)
-        if problem is not None:
-            self._mismatch(*problem[:1], wire, before, problem[1])
-            return False
-        bounds, allowed = wire.source_port.range, wire.target_port.range
-        if bounds is not None and allowed is not None and (bounds[1] <= allowed[0] or bounds[0] >= allowed[1]):
-            places = [(wire.source_port.span, "declared here"), (wire.target_port.span, "declared here")]
-            self._report.add("E0410", "the ranges of these ports have no number in common", wire.span, secondary=places)
-            return False
-        self._remember(wire)
-        return True
-
-    def _problem(self, wire: Wire, a: Shape, b: Shape) -> tuple[str, str] | None:
-        """Code and explanation of why two types do not match, None when they do."""
-        if isinstance(a, Tensor) and isinstance(b, Tensor):
-            return self._tensor_problem(wire, a, b)
-        if isinstance(a, RecordOf) and isinstance(b, RecordOf):
-            if a.declaration is not b.declaration:
-                return "E0308", f"`{a.name}` and `{b.name}` are different records"
-            for (name, left), (_, right) in zip(a.fields, b.fields, strict=True):
-                problem = self._tensor_problem(wire, left, right)
-                if problem is not None:
-                    return problem[0], f"field `{name}`: {problem[1]}"
-            return None
-        if type(a) is type(b):
-            return None
-        return "E0308", "one is a tensor, a record or weights, and the other is not"
-
-    def _tensor_problem(self, wire: Wire, a: Tensor, b: Tensor) -> tuple[str, str] | None:
-        if a.dtype != b.dtype:
-            return "E0303", f"elements are {a.dtype} on the left and {b.dtype} on the right"
-        if len(a.dims) != len(b.dims):
-            return "E0302", f"{len(a.dims)} axes on the left, {len(b.dims)} on the right"
-        for axis, (left, right) in enumerate(zip(a.dims, b.dims, strict=True), 1):
-            if not self.unifier.unify(wire.source.name, left, wire.target.name, right):
-                sizes = [self.unifier.dimension(s.name, d) for s, d in ((wire.source, left), (wire.target, right))]
-                return "E0302", f"axis {axis} is {sizes[0]} on the left and {sizes[1]} on the right"
-        return None
-
-    def _remember(self, wire: Wire) -> None:
-        for stage, port in ((wire.source, wire.source_port), (wire.target, wire.target_port)):
-            for name in variables(port.shape) if port.shape is not None else ():
-                self._origin.setdefault((stage.name, name), wire)
-
-    def _mismatch(self, code: str, wire: Wire, shapes: tuple[str, str], why: str) -> None:
-        source = f"`{wire.source.name}.{wire.source_port.name}`"
-        target = f"`{wire.target.name}.{wire.target_port.name}`"
-        places = [
-            (wire.source_port.span, f"{source} is {shapes[0]}"),
-            (wire.target_port.span, f"{target} is {shapes[1]}"),
-        ]
-        places += self._size_origins(wire)
-        message = f"{source} is {shapes[0]}, but {target} takes {shapes[1]}"
-        self._report.add(code, message, wire.span, secondary=places, notes=[why])
-
-    def _size_origins(self, wire: Wire) -> list[tuple[Span, str]]:
-        """The edges that gave the variables of this edge their sizes."""
-        places: list[tuple[Span, str]] = []
-        for stage, port in ((wire.source, wire.source_port), (wire.target, wire.target_port)):
-            for name in sorted(variables(port.shape)) if port.shape is not None else ():
-                origin = self._origin.get((stage.name, name))
-                size = self.unifier.size(stage.name, name)
-                if origin is not None and size is not None:
-                    places.append((origin.span, f"`{name}` of `{stage.name}` became {size} here"))
-        return places
-
-    def _check_cycles(self) -> None:
-        """Report cycles among stages of one role: nothing in them waits for the next step."""
-        graph: dict[str, list[Wire]] = {}
-        for wire in self.wires:
-            if wire.source.role == wire.target.role:
-                graph.setdefault(wire.source.name, []).append(wire)
-        done: set[str] = set()
-        for start in graph:
-            self._search_cycle(start, graph, done)
-
-    def _search_cycle(self, start: str, graph: Mapping[str, list[Wire]], done: set[str]) -> None:
-        """Depth-first search from one stage, without recursion."""
-        path = {start}
-        stack = [(start, iter(graph.get(start, ())))] if start not in done else []
-        while stack:
-            name, wires = stack[-1]
-            wire = next(wires, None)
-            if wire is None:
-                done.add(name)
-                path.discard(name)
-                stack.pop()
-            elif wire.target.name in path:
-                self._report.add("E0406", "these stages wait for each other within one step", wire.span)
-                self.whole = False
-                return
-            elif wire.target.name not in done:
-                path.add(wire.target.name)
-                stack.append((wire.target.name, iter(graph.get(wire.target.name, ()))))

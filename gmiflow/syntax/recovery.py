@@ -18,7 +18,8 @@ from gmiflow.diagnostics import Diagnostic
 from gmiflow.source import Source
 from gmiflow.syntax import lexer
 from gmiflow.syntax.lexer import Token
-from gmiflow.syntax.mistakes import Mistake, explain
+from gmiflow.syntax.mistake import Mistake
+from gmiflow.syntax.mistakes import explain
 from gmiflow.syntax.parser import feed
 from gmiflow.syntax.words import DECLARATION_KEYWORDS
 

@@ -240,7 +240,9 @@ def test_an_enum_member_hides_a_name_in_scope():
 
 @pytest.mark.parametrize("relation", ["==", "!="])
 def test_enums_compare_with_their_members(relation):
-    before = f'param x : enum(slow, fast) = fast\nrequire (x {relation} fast) == {str(relation == "==").lower()} else "no"\n'
+    before = (
+        f'param x : enum(slow, fast) = fast\nrequire (x {relation} fast) == {str(relation == "==").lower()} else "no"\n'
+    )
     good(program(before=before))
 
 
@@ -291,7 +293,14 @@ def test_imports(tmp_path):
     result = check(str(main))
     assert result.diagnostics == ()
     assert result.workflow.params == (("n", 16, "default"),)
-    assert [Path(s.name).name for s in result.sources] == ["main.gmi", "ant.gmi", "ppo.gmi", "targets.gmi", "nets.gmi", "base.gmi"]
+    assert [Path(s.name).name for s in result.sources] == [
+        "main.gmi",
+        "ant.gmi",
+        "ppo.gmi",
+        "targets.gmi",
+        "nets.gmi",
+        "base.gmi",
+    ]
 
 
 def test_a_module_is_reported_once(tmp_path):
@@ -312,7 +321,9 @@ def test_imports_too_deep(tmp_path):
     assert check(str(tmp_path / "m20.gmi")).diagnostics == ()
 
 
-@pytest.mark.parametrize(("content", "code"), [(b"\x00\x01", "E0105"), (b"\xff\xfe", "E0105"), (b"/" * (4 * 2**20 + 1), "E0106")])
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"\x00\x01", "E0105"), (b"\xff\xfe", "E0105"), (b"/" * (4 * 2**20 + 1), "E0106")]
+)
 def test_unreadable_files(tmp_path, content, code):
     path = tmp_path / "x.gmi"
     path.write_bytes(content)
@@ -364,7 +375,9 @@ def test_choice_of_workflow():
 
 
 def test_a_mistake_in_a_workflow_that_is_not_chosen_is_found():
-    other = "workflow other {\n  mode = sync, num_env = 64, horizon = 8\n" + EDGES.replace("actor.obs", "actor.obz") + "}\n"
+    other = (
+        "workflow other {\n  mode = sync, num_env = 64, horizon = 8\n" + EDGES.replace("actor.obs", "actor.obz") + "}\n"
+    )
     assert codes(program(after=other)) == ["E0211"]
 
 
@@ -389,7 +402,14 @@ def test_uneven_shards_are_stated(settings, gmi_per_gpu, expected):
 
 @pytest.mark.parametrize(
     ("num_env", "horizon", "minibatches", "ok"),
-    [(1024, 16, 4, True), (1024, 16, 3, False), (1024, 3, 3, True), (10, 3, 4, False), (10, 4, 8, True), ("auto", 1, 16, True)],
+    [
+        (1024, 16, 4, True),
+        (1024, 16, 3, False),
+        (1024, 3, 3, True),
+        (10, 3, 4, False),
+        (10, 4, 8, True),
+        ("auto", 1, 16, True),
+    ],
 )
 def test_minibatches_divide_a_stratum(num_env, horizon, minibatches, ok):
     text = program(f"mode = sync, num_env = {num_env}, horizon = {horizon}")
@@ -409,7 +429,9 @@ def test_nothing_heavy_is_imported():
         f"assert check({str(ROOT / 'examples' / 'ant.gmi')!r}).workflow; "
         "print([m for m in ('torch', 'mujoco', 'numpy', 'warp', 'gmiflow.rl', 'gmiflow.tasks') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -10,11 +10,14 @@ from gmiflow.diagnostics import render_text
 from gmiflow.passes.check import check
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted([*(ROOT / "examples").glob("*.gmi"), *(ROOT / "stdlib").rglob("*.gmi"), *(ROOT / "tests/errors").glob("*.gmi")])
+FILES = sorted(
+    [*(ROOT / "examples").glob("*.gmi"), *(ROOT / "stdlib").rglob("*.gmi"), *(ROOT / "tests/errors").glob("*.gmi")]
+)
 TEXTS = [path.read_bytes().decode() for path in FILES]
 FRAGMENTS = [
     "{", "}", "(", ")", "[", "]", "->", "=", "\n", "\n\n", '"', "///", "//", ".", "..", ",", ":", "param ", "in ", "auto ",
-    "4 GiB", "3e-4", "\r", "\t", "é", "$", "\0", "workflow x {\n", "&& ", "-", "!", "1", "0", "py ", "env", "time", "O",
+    "4 GiB", "3e-4", "\r", "\t", "é", "$", "\0",
+    "workflow x {\n", "&& ", "-", "!", "1", "0", "py ", "env", "time", "O",
     "std", "import std.targets\n", "optional", "range ", "\ud800", "#", "'", ";", "mode", "edition 1\n",
 ]  # fmt: skip
 
@@ -63,6 +66,6 @@ def test_any_text(text):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from(FRAGMENTS + ["a", " = ", "simulator s", "workflow w", "target t", "a.b"]), max_size=40))
+@given(st.lists(st.sampled_from([*FRAGMENTS, "a", " = ", "simulator s", "workflow w", "target t", "a.b"]), max_size=40))
 def test_any_words(words):
     examine("edition 1\n" + " ".join(words))

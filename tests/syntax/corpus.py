@@ -5,7 +5,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*(ROOT / "examples").rglob("*.gmi"), *(ROOT / "stdlib").rglob("*.gmi")])
 
-EVERYTHING = '''edition 1
+EVERYTHING = """edition 1
 
 import std.tasks.ant
 import "./nets.gmi" as nets
@@ -64,7 +64,7 @@ workflow train {
 }
 
 target lab(gpus : int = 1) { base = targets.h200(gpus = gpus), gmi_per_gpu = auto }
-'''
+"""
 """Uses every rule of the grammar."""
 
 

@@ -43,8 +43,8 @@ def test_everything_parses_to_what_it_says():
     assert result.diagnostics == ()
     kinds = [type(item).__name__ for item in result.module.items]
     assert kinds == [
-        "Edition", "Import", "Import", "Param", "Param", "Param", "Param", "Param", "Param", "Param", "Require", "Record",
-        "StageType", "StageInstance", "StageInstance", "Workflow", "Target",
+        "Edition", "Import", "Import", "Param", "Param", "Param", "Param", "Param", "Param", "Param", "Require",
+        "Record", "StageType", "StageInstance", "StageInstance", "Workflow", "Target",
     ]  # fmt: skip
     num_env = result.module.items[3]
     assert num_env.doc.lines == ("Environments", "over the whole run.")
@@ -110,7 +110,8 @@ def test_precedence(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "number", "unit"), [("4 GiB", 4, "GiB"), ("1.5e3ms", 1500.0, "ms"), ("50%", 50, "%"), ("2 GB/s", 2, "GB/s")]
+    ("text", "number", "unit"),
+    [("4 GiB", 4, "GiB"), ("1.5e3ms", 1500.0, "ms"), ("50%", 50, "%"), ("2 GB/s", 2, "GB/s")],
 )
 def test_quantities(text, number, unit):
     node = value(text)
@@ -129,7 +130,9 @@ def test_keywords_are_reserved(keyword):
 
 
 def test_four_mistakes_in_four_declarations():
-    text = "edition 1\nparam a : int = 1;\nparam b int = 2\nparam c : int = 3\nsimulater d = e()\ntarget f {\n  g : 1\n}\n"
+    text = (
+        "edition 1\nparam a : int = 1;\nparam b int = 2\nparam c : int = 3\nsimulater d = e()\ntarget f {\n  g : 1\n}\n"
+    )
     assert codes(text) == [("E0115", 2), ("E0101", 3), ("E0101", 5), ("E0115", 7)]
 
 
@@ -192,8 +195,8 @@ def test_files_that_are_no_text(tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["\n" * 200_000, "// x\n" * 50_000, " " * 500_000, '"' * 100_000, "a " * 50_000, "}\n" * 20_000, "\r" * 100_000,
-     "1" * 100_000, "/// x\n" * 20_000, "param a : int = " + "9" * 10_000, "->\n" * 20_000, "é" * 50_000, "->\n" * 1_300_000,
-     "workflow w {\n" + "  a = \n" * 100_000 + "}\n"],
+     "1" * 100_000, "/// x\n" * 20_000, "param a : int = " + "9" * 10_000, "->\n" * 20_000, "é" * 50_000,
+     "->\n" * 1_300_000, "workflow w {\n" + "  a = \n" * 100_000 + "}\n"],
 )  # fmt: skip
 @pytest.mark.timeout(120)
 def test_odd_files_end_in_diagnostics(text):
