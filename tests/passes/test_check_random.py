@@ -17,7 +17,8 @@ TEXTS = [path.read_bytes().decode() for path in FILES]
 FRAGMENTS = [
     "{", "}", "(", ")", "[", "]", "->", "=", "\n", "\n\n", '"', "///", "//", ".", "..", ",", ":", "param ", "in ", "auto ",
     "4 GiB", "3e-4", "\r", "\t", "é", "$", "\0",
-    "workflow x {\n", "&& ", "-", "!", "1", "0", "py ", "env", "time", "O",
+    "workflow x {\n", "&& ", "-", "!", "1", "0", "py ", "env",
+    "time", "O",
     "std", "import std.targets\n", "optional", "range ", "\ud800", "#", "'", ";", "mode", "edition 1\n",
 ]  # fmt: skip
 
