@@ -15,8 +15,8 @@ from typing import ClassVar, TypeAlias, cast
 from lark import Tree
 
 from gmiflow.syntax.comments import Before, CommentLine, Comments
-from gmiflow.syntax.pieces import SPACE, Block, Brackets, Item, Piece, Row, Word, flat
 from gmiflow.syntax.lexer import Token
+from gmiflow.syntax.pieces import SPACE, Block, Brackets, Item, Piece, Row, Word, flat
 
 Child: TypeAlias = "Tree[Token] | Token"
 Pieces: TypeAlias = "tuple[Piece, ...]"

@@ -6,7 +6,7 @@ A statement is a sequence of `Word`, `SPACE`, `Brackets` and `Block`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 

@@ -1,9 +1,11 @@
 """Lint rules: each with a file that triggers it and one that does not; allow comments; fixes."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from gmiflow.codes import TITLES
 from gmiflow.commands.lint import mended
 from gmiflow.hardware import GPU, Hardware
 from gmiflow.passes.lint import lint
@@ -159,3 +161,19 @@ def test_a_file_without_target_is_judged_by_this_machine():
     gpu = GPU(index=0, uuid="GPU-0", name="NVIDIA H200", sm_count=132, memory_bytes=2**37, mig=False)
     assert lint("test.gmi", text=text) == ()
     assert [d.code for d in lint("test.gmi", text=text, hardware=Hardware(cores=8, gpus=(gpu,)))] == ["W0503"]
+
+
+PAGES = sorted((ROOT / "docs" / "errors").glob("W*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_examples_of_the_warning_pages(page):
+    text = page.read_text()
+    assert text.startswith(f"# {page.stem}: {TITLES[page.stem]}\n")
+    wrong, right = re.findall(r"```gmi\n(.*?)```", text, re.DOTALL)
+    assert page.stem in {code for code, _ in found(wrong)}
+    assert found(right) == []
+
+
+def test_every_warning_has_a_page():
+    assert [page.stem for page in PAGES] == sorted(code for code in TITLES if code.startswith("W"))

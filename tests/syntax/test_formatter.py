@@ -62,7 +62,8 @@ EXAMPLES = {
         "workflow w {\n  a    = 1\n  // why\n  long = 2\n\n  longest = 3\n}\n",
     ),
     "blank lines around bodies and after imports": (
-        'edition 1\nimport std.a\nimport std.b\nparam x:int\n// of w\nworkflow w {\n\n a=1\n\n}\ntarget t {}\nrequire x>0 else "m"',
+        "edition 1\nimport std.a\nimport std.b\nparam x:int\n"
+        '// of w\nworkflow w {\n\n a=1\n\n}\ntarget t {}\nrequire x>0 else "m"',
         "edition 1\n\nimport std.a\nimport std.b\n\nparam x : int\n"
         "\n// of w\nworkflow w {\n  a = 1\n}\n\ntarget t {}\n\n"
         'require x > 0 else "m"\n',
