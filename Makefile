@@ -44,7 +44,7 @@ test: lint unit
 lint: $(STAMP)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(STAMP)/dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

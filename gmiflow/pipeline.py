@@ -63,10 +63,12 @@ def compile_file(
     text: str | None = None,
     hardware: Hardware | None = None,
     stop_after: str = "python",
+    require_workflow: bool = False,
 ) -> Compilation:
     """Run the passes on a file (or on ``text``, as if it stood in the file).
 
-    Never raises for a user's mistake: errors are in ``diagnostics`` and later stages are None.
+    Never raises for a user's mistake: errors are in ``diagnostics`` and later stages are None. A file
+    without a workflow has nothing to lower; ``require_workflow`` makes that an error.
     """
     hardware = hardware or detect()
     checked = check(
@@ -76,6 +78,7 @@ def compile_file(
         target=options.target,
         overrides=options.overrides,
         hardware=hardware,
+        require_workflow=require_workflow,
     )
     if checked.workflow is None or stop_after in ("ast", "check"):
         return Compilation(checked=checked, diagnostics=checked.diagnostics, workflow=checked.workflow)

@@ -34,7 +34,9 @@ def command(file: str, emit: str | None, directory: str | None, output: str, **c
     if emit == "tokens":
         _emit_tokens(file)
         return
-    compilation = compile_file(file, chosen_options(chosen), stop_after=emit or "python")
+    compilation = compile_file(
+        file, chosen_options(chosen), stop_after=emit or "python", require_workflow=emit not in ("ast",)
+    )
     finish(compilation.diagnostics, output)
     if emit:
         click.echo(emitted(compilation, emit), nl=False)

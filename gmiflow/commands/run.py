@@ -73,7 +73,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 def _prepare(file: str | None, resume: str | None, chosen: dict[str, Any]) -> Job:
     """The plan from a `.gmi` file, a plan.json or an earlier run; exits with diagnostics."""
     if file is not None and not file.endswith(".json"):
-        compilation = compile_file(file, chosen_options(chosen))
+        compilation = compile_file(file, chosen_options(chosen), require_workflow=True)
         finish(compilation.diagnostics)
         assert compilation.plan and compilation.programs and compilation.workflow
         params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]
