@@ -15,6 +15,7 @@ def has_gpu() -> bool:
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files; read the difference")
+    parser.addoption("--bless", action="store_true", help="rewrite expected messages; read the difference")
 
 
 def pytest_collection_modifyitems(config, items):
