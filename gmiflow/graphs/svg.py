@@ -23,6 +23,7 @@ TRAINING_GAP = 40
 RECORD_GAP = 20
 RECORD_LINE = 18
 LOOSE_HEIGHT = 20
+LOOSE_PADDING = 10
 CAPTION_HEIGHT = 24
 CHARACTER = 7.25
 """Width of a character of the 12 px monospace font of ports and types."""
@@ -131,7 +132,8 @@ def _boxes(training: Training, lanes: list[_Lane]) -> dict[str, _Box]:
         # Ports may face each other on the two sides of one stage.
         both = 2 if 0 < index < len(training.nodes) - 1 else 1
         text = max(both * widest * CHARACTER + 60, 8.2 * len(node.name) + 50, CHARACTER * len(node.type_name) + 50)
-        height = BAND_HEIGHT + _rows(node, lanes) * LANE_HEIGHT + len(node.loose) * LOOSE_HEIGHT + BOX_PADDING
+        loose = len(node.loose) * LOOSE_HEIGHT + LOOSE_PADDING if node.loose else 0
+        height = BAND_HEIGHT + _rows(node, lanes) * LANE_HEIGHT + loose + BOX_PADDING
         boxes[node.name] = _Box(node=node, left=left, width=max(150.0, text), height=height)
         left = boxes[node.name].right + _gap(training, lanes, index)
     return boxes
