@@ -90,7 +90,7 @@ def test_graphviz_accepts_the_dot_text():
 
 
 class TestSvg:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def root(self):
         return ElementTree.fromstring(DRAWERS["svg"](content()))
 
