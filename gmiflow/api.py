@@ -184,7 +184,7 @@ class Simulator(ABC):
 class Agent(ABC):
     """Turns observations into actions with a policy module."""
 
-    capturable: ClassVar[bool] = False
+    capturable: bool = False
     """True when `act` and `finish` only enqueue work on the current CUDA stream."""
 
     @staticmethod
@@ -226,7 +226,7 @@ class Agent(ABC):
 class Trainer(ABC):
     """Improves the policy from rollouts."""
 
-    capturable: ClassVar[bool] = False
+    capturable: bool = False
     """True when `update` is a fixed sequence of work on the current CUDA stream and the communicator."""
 
     @abstractmethod

@@ -1,5 +1,9 @@
 """What this machine has: CPU cores and NVIDIA GPUs. No torch, no CUDA context."""
 
+# NVML's Python binding has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import os
@@ -109,7 +113,7 @@ def _gpu(handle: object, index: int) -> GPU:
     except pynvml.NVMLError:
         mig = False
     name = text(pynvml.nvmlDeviceGetName(handle))
-    try:  # NVML counts CUDA cores, not multiprocessors: 128 per multiprocessor since Ampere's GA10x and Hopper
+    try:  # on GPUs with MIG NVML says it; elsewhere it counts CUDA cores
         attributes = pynvml.nvmlDeviceGetAttributes(handle)
         sm_count = int(attributes.multiprocessorCount)
     except (pynvml.NVMLError, AttributeError):
@@ -123,10 +127,8 @@ def _sm_count(handle: object) -> int:
     import pynvml
 
     try:
-        major, _ = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        per_sm = 64 if major in (6, 7) else 128
-        if pynvml.nvmlDeviceGetCudaComputeCapability(handle) == (8, 0):
-            per_sm = 64
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        per_sm = 64 if major in (6, 7) or (major, minor) == (8, 0) else 128
         return int(pynvml.nvmlDeviceGetNumGpuCores(handle)) // per_sm
     except (pynvml.NVMLError, AttributeError):
         return 0

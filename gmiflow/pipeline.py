@@ -58,7 +58,7 @@ class Compilation:
 
 def compile_file(
     path: str,
-    options: Options = Options(),  # noqa: B008 - frozen
+    options: Options = Options(),
     *,
     text: str | None = None,
     hardware: Hardware | None = None,

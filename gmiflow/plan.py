@@ -22,7 +22,7 @@ Execution: TypeAlias = Literal["eager", "graph", "overlap"]
 Template: TypeAlias = Literal["dp_only", "dp_mp", "e_at", "ea_t", "mp_dp"]
 Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
 CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid"]
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class PlanError(ValueError):

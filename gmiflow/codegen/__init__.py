@@ -1,0 +1,1 @@
+"""From the launch plan to Python programs."""

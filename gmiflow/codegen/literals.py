@@ -8,7 +8,7 @@ template keeps formatters from exploding the result to one item per line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 WIDTH = 110
 
@@ -51,7 +51,7 @@ class Node:
 def literal(value: Any) -> Item:  # noqa: ANN401 - any JSON-like value
     """A node for a JSON-like value (dict, list, tuple, str, int, float, bool, None)."""
     if isinstance(value, dict):
-        pairs: dict[str, Any] = value
+        pairs = cast("dict[str, Any]", value)
         return Node("{", "}", ((f"{_string(key)}: ", literal(item)) for key, item in pairs.items()))
     if isinstance(value, list):
         return Node("[", "]", (("", literal(item)) for item in _items(value)))

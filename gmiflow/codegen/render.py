@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import textwrap
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jinja2
 
@@ -105,6 +105,6 @@ def _training(training: TrainingPlan, stage_names: list[str]) -> Node:
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - any plan dataclass
-    specs = dataclasses.fields(cast("Any", value))
+    specs = dataclasses.fields(value)
     given = [(spec.name, getattr(value, spec.name), spec.default) for spec in specs]
     return [(name, item) for name, item, default in given if default is dataclasses.MISSING or item != default]

@@ -44,7 +44,7 @@ class Job:
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
 @click.option("--dry-run", is_flag=True, help="Print everything that would be started, and start nothing.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(  # noqa: PLR0913 - one parameter per option
+def command(
     file: str | None,
     resume: str | None,
     run_dir: str | None,

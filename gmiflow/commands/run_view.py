@@ -6,33 +6,22 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Started
+from gmiflow.runtime.events import Checkpoint, Event, Iteration, Started
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+View: TypeAlias = "AbstractContextManager[Callable[[Event], None], None]"
+"""Shows events: entering it gives the function to call with each event."""
+
 LINE_EVERY_S = 2.0
 """Between two lines of the same training where there is no terminal."""
-
-
-class View(Protocol):
-    """Shows events; a context manager around the run."""
-
-    def __enter__(self) -> Callable[[Event], None]:
-        """Start showing; returns the function to call with each event."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop showing."""
-        ...
 
 
 class LineView:
@@ -196,8 +185,3 @@ def choose_view(plan: LaunchPlan, output: str, *, terminal: bool) -> View:
     if output == "json":
         return JsonView()
     return BarView(plan) if terminal and len(plan.trainings) <= 16 else LineView(plan)
-
-
-def failures_of(event: Event) -> tuple[Failure, ...]:
-    """The failures that a `Finished` carries."""
-    return event.result.failures if isinstance(event, Finished) else ()

@@ -1,0 +1,1 @@
+"""Intermediate representations: one frozen type per arrow of the pipeline."""

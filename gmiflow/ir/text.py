@@ -45,7 +45,8 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"  backend {sized.backend} ({origins['backend']})",
     ]
     lines += [
-        f"  gmi {index}: {part.component} [{', '.join(part.group)}] env {part.env_offset}..{part.env_offset + part.num_env} "
+        f"  gmi {index}: {part.component} [{', '.join(part.group)}] "
+        f"env {part.env_offset}..{part.env_offset + part.num_env} "
         f"device {part.device} share {part.share:.4g} cores {part.cores} threads {part.threads}"
         for index, part in enumerate(sized.slices)
     ]

@@ -14,7 +14,7 @@ from gmiflow.source import Span
 Auto: TypeAlias = Literal["auto"]
 DType: TypeAlias = Literal["f32", "f16", "bf16", "i32", "i64", "u8", "bool"]
 Dim: TypeAlias = "int | str"  # a size, or the axis name "env" or "time"
-Value: TypeAlias = "None | bool | int | float | str | tuple[Value, ...]"
+Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 """An evaluated parameter: enum members are str, quantities are in base units (bytes, s, Hz, fraction)."""
 
 

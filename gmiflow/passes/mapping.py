@@ -41,7 +41,7 @@ def map_workflow(workflow: Workflow) -> MappedWorkflow:
     return MappedWorkflow(
         workflow=workflow,
         template=template,
-        groups=tuple(g for g in (tuple(r for r in group if r in roles) for group in TEMPLATES[template]) if g),
+        groups=_groups(template, roles),
         origin="chosen" if wished == "auto" else "given",
         rejected=tuple(Rejected(choice=t, reason=_reason(t, workflow)) for t in TEMPLATES if t != template),
     )
@@ -60,6 +60,12 @@ def bytes_per_step(component: Component) -> int:
         for edge in component.edges
         if isinstance(edge.type, TensorType) and simulator.name in (edge.source_stage, edge.target_stage)
     )
+
+
+def _groups(template: Template, roles: frozenset[Role]) -> tuple[tuple[Role, ...], ...]:
+    """The template's groups, without the roles that the workflow does not have."""
+    groups: list[tuple[Role, ...]] = [tuple(role for role in group if role in roles) for group in TEMPLATES[template]]
+    return tuple(group for group in groups if group)
 
 
 def _roles(component: Component) -> frozenset[Role]:

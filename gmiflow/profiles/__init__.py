@@ -1,0 +1,1 @@
+"""Measured and modelled costs."""

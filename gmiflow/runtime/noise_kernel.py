@@ -1,6 +1,6 @@
 """`CounterNoise` on CUDA: a whole call in one Triton kernel instead of some twenty elementwise ones."""
 
-# ruff: noqa: ANN001, ANN201, ANN202 - kernel arguments are Triton values, which have no useful annotation
+# ruff: noqa: ANN001, ANN202 - kernel arguments are Triton values, which have no useful annotation
 # Triton is only there beside CUDA:
 # pyright: reportMissingImports=false, reportIndexIssue=false
 

@@ -35,7 +35,7 @@ def _node(label: str, value: object, depth: int) -> list[str]:
             return [prefix + ", ".join(map(repr, items))]
         return [f"{pad}{label}:", *(line for item in items for line in _node("", item, depth + 1))]
     if _is_leaf(value):
-        return [] if value is None else [prefix + (sorted(value).__repr__() if isinstance(value, frozenset) else repr(value))]
+        return [] if value is None else [prefix + repr(value)]
     fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(cast("Any", value))]
     head = prefix + type(value).__name__
     shown = [(name, item) for name, item in fields if _is_shown(item)]

@@ -43,13 +43,13 @@ def test_programs_are_short_and_say_what_the_gmi_does(compiled):
 
 
 def test_programs_pass_the_linters_and_the_type_checker(compiled):
-    for tool in (["ruff", "check"], ["ruff", "format", "--check"], ["pyright", "-p", str(ROOT)]):
-        command = [sys.executable, "-m", *tool]
-        if tool[0] == "ruff":
-            command += ["--config", str(ROOT / "pyproject.toml")]
-        else:
-            command = [sys.executable, "-m", "pyright", *map(str, sorted(compiled[0].glob("*.py")))]
-        done = subprocess.run([*command, *([str(compiled[0])] if tool[0] == "ruff" else [])], cwd=ROOT, capture_output=True, text=True)
+    folder, config = str(compiled[0]), str(ROOT / "pyproject.toml")
+    for tool in (
+        ["ruff", "check", "--config", config, folder],
+        ["ruff", "format", "--check", "--config", config, folder],
+        ["pyright", "--pythonpath", sys.executable, *map(str, sorted(compiled[0].glob("*.py")))],
+    ):
+        done = subprocess.run([sys.executable, "-m", *tool], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -64,7 +64,7 @@ class Part(Generic[T]):
         function: Callable[[], T],
         *,
         stream: torch.cuda.Stream | None,
-        pool: tuple[int, int] | None = None,
+        pool: Any = None,  # noqa: ANN401 - torch's opaque handle
         reason: str = "",
     ) -> None:
         """Prepare; nothing runs yet.
@@ -105,7 +105,7 @@ class Part(Generic[T]):
 
     @property
     def lowering(self) -> str:
-        """ "graph", or "eager" with the reason, as reported to the user."""
+        """How the part runs, as reported to the user: "graph", or "eager" with the reason."""
         return f"eager: {self.reason}" if self.reason else "graph"
 
     def _capture(self) -> None:

@@ -1,0 +1,213 @@
+"""`gmiflow run` as a user meets it: real processes, real physics, on two CPU GMIs."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = str(ROOT / "examples" / "quickstart.gmi")
+SMALL = ["--num-env", "64", "--horizon", "16"]
+
+
+def gmiflow(*arguments, cwd, timeout=240):
+    command = [sys.executable, "-m", "gmiflow.cli", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment)
+
+
+def processes_of(directory):
+    """Processes whose command line or working files mention ``directory``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                logs = [os.readlink(fd) for fd in (entry / "fd").iterdir()]
+            except OSError:
+                continue
+            if str(directory) in line or any(str(directory) in log for log in logs):
+                found.append((int(entry.name), line))
+    return [item for item in found if item[0] != os.getpid()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One finished run of six iterations, with a checkpoint after three."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = gmiflow(
+        "run", QUICKSTART, *SMALL, "--iterations", "6", "--set", "train.checkpoint_every=3", "--run-dir", "run",
+        "--seed", "5", cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_a_run_says_what_it_does_and_sums_up(finished):
+    folder, done = finished
+    assert "num_env 64 = 32 on each of 2 GMIs" in done.stderr
+    assert re.search(r"iteration 6/6 +[\d,]+ env steps/s \(collect \d+% learn \d+% communicate \d+%\)", done.stderr)
+    assert re.search(r"train: finished after 6 iterations, .*6,144 env steps", done.stdout)
+    assert processes_of(folder) == []
+
+
+def test_a_run_directory_holds_everything(finished):
+    folder, _ = finished
+    run = folder / "run"
+    assert (run / "quickstart.gmi").read_text() == Path(QUICKSTART).read_text()
+    plan = json.loads((run / "plan.json").read_text())
+    assert plan["trainings"][0]["seed"] == 5 and plan["trainings"][0]["iterations"] == 6
+    assert {"name": "num_env", "value": 256, "origin": "default"} in json.loads((run / "params.json").read_text())
+    assert sorted(p.name for p in (run / "programs").glob("*.py")) == ["gmi_00.py", "gmi_01.py"]
+    assert (run / "logs" / "gmi_01.log").exists()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 6
+    assert list((run / "tensorboard").glob("events*"))
+    report = json.loads((run / "report.json").read_text())
+    assert report["status"] == "finished"
+    assert report["trainings"]["train"]["weights"]["equal_on_all_gmis"] is True
+    checkpoints = {p.name for p in (run / "checkpoints").iterdir()}
+    assert {"iter_000003", "iter_000006", "last"} <= checkpoints
+
+
+def test_resuming_goes_on_exactly(finished):
+    """Three iterations and three resumed ones give the weights of six, with another number of GMIs."""
+    folder, _ = finished
+    half = gmiflow(
+        "run", QUICKSTART, *SMALL, "--iterations", "6", "--gmi-per-gpu", "1", "--seed", "5", "--run-dir", "resumed",
+        "--resume", "run/checkpoints/iter_000003", cwd=folder,
+    )  # fmt: skip
+    assert half.returncode == 0, half.stderr
+    assert "going on after iteration 3" in half.stderr
+    script = (
+        "import sys, torch\nfrom safetensors.torch import load_file\n"
+        "a, b = (load_file(f'{d}/checkpoints/iter_000006/policy.safetensors') for d in ('run', 'resumed'))\n"
+        "assert a.keys() == b.keys()\n"
+        "for k in a: torch.testing.assert_close(a[k], b[k], rtol=1e-3, atol=1e-4)\n"
+    )
+    compared = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True)
+    assert compared.returncode == 0, compared.stderr
+
+
+def test_resume_alone_takes_the_plan_of_the_run(finished):
+    folder, _ = finished
+    more = gmiflow("run", "--resume", "run", "--iterations", "8", "--run-dir", "more", cwd=folder)
+    assert more.returncode == 0, more.stderr
+    assert "going on after iteration 6" in more.stderr
+    assert "finished after 8 iterations" in more.stdout
+
+
+def test_events_as_json(tmp_path):
+    done = gmiflow("run", QUICKSTART, *SMALL, "--iterations", "2", "--format", "json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [e["event"] for e in events if e["event"] != "Checkpoint"] == [
+        "Started", "Iteration", "Iteration", "Finished",
+    ]  # fmt: skip
+    assert [e["iteration"] for e in events if e["event"] == "Iteration"] == [1, 2]
+
+
+def test_a_plan_runs_without_its_source(tmp_path):
+    compiled = gmiflow("compile", QUICKSTART, *SMALL, "--iterations", "2", "-o", "plan", cwd=tmp_path)
+    assert compiled.returncode == 0, compiled.stderr
+    done = gmiflow("run", "plan/plan.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "finished after 2 iterations" in done.stdout
+
+
+def test_a_dry_run_starts_and_writes_nothing(tmp_path):
+    done = gmiflow("run", QUICKSTART, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "nothing was started" in done.stdout
+    assert "gmi_01.py --rendezvous" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run"], 2, "name a .gmi file"),
+        (["run", "missing.gmi"], 1, "E0105"),
+        (["run", "missing.json"], 2, "cannot read missing.json"),
+        (["run", "--resume", "nowhere"], 2, "neither a run directory nor a checkpoint"),
+        (["run", QUICKSTART, "--set", "num_env"], 2, "expected PATH=VALUE"),
+        (["run", QUICKSTART, "--set", "num_envs=3"], 1, "num_env"),
+        (["run", QUICKSTART, "--num-env", "0"], 1, "E0"),
+        (["run", QUICKSTART, "--target", "h2000"], 1, "h200"),
+        (["rum", QUICKSTART], 2, "Did you mean 'run'"),
+    ],
+)
+def test_mistakes_are_answered_without_a_traceback(arguments, code, words, tmp_path):
+    done = gmiflow(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def start_long_run(folder):
+    command = [sys.executable, "-m", "gmiflow.cli", "run", QUICKSTART, *SMALL, "--iterations", "100000"]
+    run = subprocess.Popen(
+        [*command, "--run-dir", "run"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    metrics = folder / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        assert run.poll() is None, run.communicate()[1]
+        time.sleep(0.1)
+    return run
+
+
+def wait_until_gone(folder):
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and processes_of(folder):
+        time.sleep(0.1)
+    return processes_of(folder)
+
+
+def gmi_process(folder, gmi):
+    log = str(folder / "run" / "logs" / f"gmi_{gmi:02d}.log")
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.readlink(entry / "fd" / "1") == log:
+                    return int(entry.name)
+            except OSError:
+                continue
+    raise AssertionError(f"no process writes {log}")
+
+
+def test_a_killed_gmi_stops_the_run_and_is_named(tmp_path):
+    run = start_long_run(tmp_path)
+    os.kill(gmi_process(tmp_path, 1), signal.SIGKILL)
+    killed_at = time.monotonic()
+    _, messages = run.communicate(timeout=30)
+    assert time.monotonic() - killed_at < 10
+    assert run.returncode == 1
+    assert "error[E0702]" in messages and "GMI 1" in messages and "SIGKILL" in messages
+    assert "quickstart.gmi:" in messages
+    assert "Traceback" not in messages
+    assert wait_until_gone(tmp_path) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_leaves_nothing_behind(number, code, tmp_path):
+    before = set(os.listdir("/dev/shm"))
+    run = start_long_run(tmp_path)
+    run.send_signal(number)
+    output, messages = run.communicate(timeout=60)
+    assert run.returncode == code, messages
+    assert wait_until_gone(tmp_path) == []
+    assert {name for name in set(os.listdir("/dev/shm")) - before if "gmi" in name} == set()
+    if number == signal.SIGINT:
+        assert "interrupted" in output
+        assert (tmp_path / "run" / "checkpoints" / "last").exists()
