@@ -85,8 +85,8 @@ class MjwarpEngine(Engine):
         wp.init()
         self.model = mujoco.MjModel.from_xml_path(str(spec.model_path))
         self._substeps = spec.substeps
-        self._device = spec.device
-        self._warp_device = wp.device_from_torch(spec.device)
+        self._device = _with_index(spec.device)
+        self._warp_device = wp.device_from_torch(self._device)
         self.capturable = spec.device.type == "cuda"
         contacts, constraints = measure_buffers(self.model, spec.substeps)
         with wp.ScopedDevice(self._warp_device):
@@ -181,6 +181,13 @@ class MjwarpEngine(Engine):
     def close(self) -> None:
         """Wait for the device, so that nothing in flight uses memory that is about to be freed."""
         wp.synchronize_device(self._warp_device)
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The device with its number, which Warp needs: a plain "cuda" is the current GPU."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def _registered_capture(stream: wp.Stream) -> AbstractContextManager[Any]:

@@ -139,7 +139,10 @@ def test_a_real_environment_and_processes():
     [
         ({"id": "CartPole-v1", "obs_size": 5}, "CartPole-v1: the observation has size 4, but the .gmi file declares 5"),
         ({"id": "CartPole-v1", "action_size": 2}, "CartPole-v1: the action has size 1, but the .gmi file declares 2"),
-        ({"id": "CartPole-v1", "vectorization": "threads"}, "unknown vectorization 'threads'; choose one of sync, async"),
+        (
+            {"id": "CartPole-v1", "vectorization": "threads"},
+            "unknown vectorization 'threads'; choose one of sync, async",
+        ),
         ({"id": "Blackjack-v1"}, "the observation space is Tuple"),
     ],
 )

@@ -1,0 +1,172 @@
+"""Pictures of tasks: what ``gmiflow render`` draws.
+
+Drawing runs in a process of its own, without a display (EGL, or OSMesa where there is no EGL): a
+rendering context and a simulator in one process can block each other, and the choice of the backend is
+an environment variable that must be set before MuJoCo is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gmiflow.tasks.catalog import TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    Image = np.ndarray[Any, np.dtype[np.uint8]]
+
+__all__ = ["RenderError", "render"]
+
+WIDTH, HEIGHT = 640, 480
+REST_SECONDS = 0.3
+FRAMES_PER_SECOND = 30
+MOVIE_SUFFIXES = (".mp4", ".gif")
+BACKENDS = ("egl", "osmesa")
+TIMEOUT_S = 600.0
+
+
+class RenderError(Exception):
+    """A picture could not be drawn; the message says why and what would help."""
+
+
+def render(name: str, path: Path, steps: int = 0, seed: int = 1) -> None:
+    """Draw a task into a file.
+
+    Args:
+        name: a task of `gmiflow.tasks.catalog.TASKS`.
+        path: ``.png`` for a picture, ``.mp4`` or ``.gif`` for a movie (both need imageio).
+        steps: control steps with random actions; a picture shows the last one. With 0 a picture shows
+            the body at rest, and a movie has 200 steps.
+        seed: of the start and of the actions.
+
+    Raises:
+        RenderError: unknown task or suffix, no headless OpenGL, or a missing package.
+    """
+    if name not in TASKS:
+        raise RenderError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
+    if path.suffix not in (".png", *MOVIE_SUFFIXES):
+        raise RenderError(f"{path}: the file's name must end in .png, .mp4 or .gif")
+    failures = []
+    for backend in BACKENDS:
+        finished = subprocess.run(
+            [sys.executable, "-m", "gmiflow.tasks.render", name, str(path), str(steps), str(seed)],
+            env={
+                **os.environ,
+                "MUJOCO_GL": backend,
+                "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        if finished.returncode == 0:
+            return
+        last = finished.stderr.strip().splitlines()[-1:] or [f"exit status {finished.returncode}"]
+        failures.append(f"{backend}: {last[0]}")
+    raise RenderError(
+        f"{name} could not be drawn ({'; '.join(failures)}). Drawing needs EGL (package libegl1) or "
+        "OSMesa (libosmesa6), movies also imageio and imageio-ffmpeg"
+    )
+
+
+def encode_png(image: Image) -> bytes:
+    """A PNG file of an RGB picture, u8 [height, width, 3] (PNG specification, sections 5 and 11)."""
+    height, width, _ = image.shape
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    # Every row starts with its filter: 1 says that each byte is stored as the difference to the pixel on its left.
+    rows = image.astype("uint8")
+    difference = rows.copy()
+    difference[:, 1:] -= rows[:, :-1]
+    raw = b"".join(b"\x01" + row.tobytes() for row in difference)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def _rest_frame(name: str) -> Image:
+    """The body in its rest pose, settled for a moment without control."""
+    import mujoco
+
+    from gmiflow.tasks.base import ASSETS
+
+    model = mujoco.MjModel.from_xml_path(str(ASSETS / TASKS[name].model))
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    while data.time < REST_SECONDS:
+        mujoco.mj_step(model, data)
+    with mujoco.Renderer(model, HEIGHT, WIDTH) as renderer:
+        renderer.update_scene(data, "side")
+        return renderer.render()
+
+
+def _frames(name: str, steps: int, seed: int) -> Iterator[Image]:
+    """One frame of about every 1/30 s of an episode with random actions, and the last one."""
+    import importlib
+
+    import mujoco
+    import torch
+
+    from gmiflow.sim.standalone import standalone_context
+
+    info = TASKS[name]
+    module, cls = info.entry.split(":")
+    task = getattr(importlib.import_module(module), cls)()
+    task.setup(standalone_context(1, seed=seed, engine="mujoco"))
+    task.reset()
+    model = task.engine.model
+    data = mujoco.MjData(model)
+    every = max(1, round(1.0 / FRAMES_PER_SECOND / info.control_dt))
+    generator = torch.Generator().manual_seed(seed)
+    with mujoco.Renderer(model, HEIGHT, WIDTH) as renderer:
+        for step in range(1, steps + 1):
+            task.step({"action": torch.rand(1, info.action_size, generator=generator) * 2.0 - 1.0})
+            if step % every and step != steps:
+                continue
+            data.qpos[:] = task.engine.qpos[0].numpy()
+            mujoco.mj_forward(model, data)
+            renderer.update_scene(data, "side")
+            yield renderer.render()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Draw in this process; `render` starts it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("path", type=Path)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("seed", type=int)
+    given = parser.parse_args(arguments)
+    if given.path.suffix == ".png":
+        frames = list(_frames(given.name, given.steps, given.seed)) if given.steps else [_rest_frame(given.name)]
+        given.path.write_bytes(encode_png(frames[-1]))
+        return 0
+    import imageio.v3
+
+    movie = list(_frames(given.name, given.steps or 200, given.seed))
+    options = (
+        {"duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
+        if given.path.suffix == ".gif"
+        else {"fps": FRAMES_PER_SECOND}
+    )
+    imageio.v3.imwrite(given.path, movie, **options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
