@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -160,7 +160,14 @@ def started_text(event: Started) -> str:
     """When everything is set up."""
     resumed = {name: iteration for name, iteration in event.iteration.items() if iteration}
     after = f", going on after iteration {max(resumed.values())}" if resumed else ""
-    return f"started {len(event.cpus)} GMIs in {event.start_s:.1f} s{after}"
+    first = f"started {len(event.cpus)} GMIs in {event.start_s:.1f} s{after}"
+    return "\n".join([first, *fallbacks(event.lowering)])
+
+
+def fallbacks(lowering: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Why parts of an iteration are not captured in CUDA graphs although the plan says so; equal lines once."""
+    parts = [(part, how) for parts in lowering.values() for part, how in parts.items()]
+    return list(dict.fromkeys(f"  {part} stays {how}" for part, how in parts if how.startswith("eager: ")))
 
 
 def episode_text(event: Iteration) -> str:

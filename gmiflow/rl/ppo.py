@@ -45,6 +45,8 @@ def _tensor(ports: Mapping[str, Any], name: str) -> Tensor:
 class Actor(Agent):
     """Samples actions from a Gaussian policy and records what the learner needs."""
 
+    capturable = True
+
     def __init__(self, backend: Backend | None = None) -> None:
         """Make an actor; ``backend`` overrides the choice of `select_backend`."""
         self._backend = backend
@@ -131,6 +133,8 @@ class Learner(Trainer):
     size are exact. The observation normaliser changes after the epochs, so that the first
     minibatch sees the policy that acted.
     """
+
+    capturable = True
 
     def __init__(self, backend: Backend | None = None) -> None:
         """Make a learner; ``backend`` overrides the choice of `select_backend`."""

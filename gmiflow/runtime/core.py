@@ -84,7 +84,9 @@ class GMIRuntime:
         self._execution.start(resumed=resumed)
         setup_s = time.perf_counter() - start
         self.clock.take()
-        self._reporter.send(Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s))
+        self._reporter.send(
+            Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s, lowering=self._execution.lowering)
+        )
 
     def _lowered(self) -> EagerExecution:
         """The execution lowering that the plan names."""

@@ -20,12 +20,15 @@ class Started:
         setup_s: the longest setup of stages.
         cpus: CPUs that each GMI is pinned to, by id.
         iteration: iterations made before, per training; not zero after a resume.
+        lowering: per training, how each part of an iteration runs: "graph", "eager" as planned, or "eager: "
+            and the reason.
     """
 
     start_s: float
     setup_s: float
     cpus: dict[int, tuple[int, ...]]
     iteration: dict[str, int]
+    lowering: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -265,6 +265,7 @@ def _details(plan: LaunchPlan, supervisor: Supervisor) -> dict[str, Any]:
         checksums = sorted({supervisor.done[g.id].checksum for g in members if g.id in supervisor.done})
         trainings[training.name] = {
             "iterations": latest.iteration if latest is not None else 0,
+            "execution": {"planned": training.execution, **supervisor.lowering.get(training.name, {})},
             "env_steps": merger.env_steps,
             "env_steps_per_s": round(merger.env_steps / merger.seconds, 1) if merger.seconds else None,
             "mean_return": latest.mean_return if latest is not None else None,

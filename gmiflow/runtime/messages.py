@@ -29,11 +29,18 @@ class Heartbeat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """Stages are set up after ``setup_s`` seconds; ``iteration`` iterations were made before."""
+    """Stages are set up.
+
+    Attributes:
+        iteration: iterations made before, by an earlier run.
+        setup_s: how long it took.
+        lowering: how each part of an iteration runs: "graph", "eager" as planned, or "eager: " and the reason.
+    """
 
     gmi: int
     iteration: int
     setup_s: float
+    lowering: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,10 +80,9 @@ class LogReporter:
         match message:
             case Progress():
                 mean = message.return_sum / message.episodes if message.episodes else float("nan")
-                seconds = message.collect_s + message.learn_s + message.communicate_s
                 logger.info(
                     "iteration %d: %.0f env steps/s, %d episodes ended, mean return %.3f",
-                    message.iteration, message.env_steps / seconds, message.episodes, mean,
+                    message.iteration, message.env_steps / message.iteration_s, message.episodes, mean,
                 )  # fmt: skip
             case Saved():
                 logger.info("checkpoint %s", message.path)

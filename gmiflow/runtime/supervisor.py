@@ -99,6 +99,12 @@ class Supervisor:
         return {gmi: member.ready.setup_s for gmi, member in self._members.items() if member.ready is not None}
 
     @property
+    def lowering(self) -> Mapping[str, dict[str, str]]:
+        """How the parts of an iteration run, by training; all its GMIs do the same."""
+        ready = [(member.plan.training, member.ready) for member in self._members.values()]
+        return {training: message.lowering for training, message in ready if message is not None}
+
+    @property
     def processes(self) -> Mapping[int, int]:
         """GMI by process id, of those that run."""
         return {member.pid: gmi for gmi, member in self._members.items() if member.running and member.pid}
@@ -213,6 +219,7 @@ class Supervisor:
                 for member in self._members.values()
                 if member.ready is not None
             },
+            lowering=dict(self.lowering),
         )
 
     def _exited(self, member: Member, status: int) -> None:

@@ -49,10 +49,10 @@ class EagerExecution:
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._collect_stream = self._learn_stream = self._stream
         self._collecting: Part[None] = Part(
-            "collect", functools.partial(self._collect_into, rollout), stream=self._stream, reason="as the plan says"
+            "collect", functools.partial(self._collect_into, rollout), stream=self._stream, planned=False
         )
         self._learning: Part[Mapping[str, Tensor]] = Part(
-            "learn", functools.partial(self._learn_from, rollout), stream=self._stream, reason="as the plan says"
+            "learn", functools.partial(self._learn_from, rollout), stream=self._stream, planned=False
         )
 
     def start(self, *, resumed: bool) -> None:
@@ -95,7 +95,7 @@ class EagerExecution:
 
     @property
     def lowering(self) -> dict[str, str]:
-        """How each part runs: "graph", or "eager" with the reason."""
+        """How each part runs: "graph", "eager" as planned, or "eager: " and the reason."""
         return {"collect": self._collecting.lowering, "learn": self._learning.lowering}
 
     def _collect_into(self, rollout: Rollout) -> None:

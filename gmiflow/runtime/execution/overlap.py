@@ -79,6 +79,7 @@ class OverlapExecution(EagerExecution):
             )
             for name, rollout in zip("ab", rollouts, strict=True)
         ]
+        self._collecting, self._learning = self._collects[0], self._learns[0]
         self._publish = Part("weights", self._copy_weights, stream=self._collect_stream, pool=pools[0])
 
     def start(self, *, resumed: bool) -> None:

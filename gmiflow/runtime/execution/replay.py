@@ -66,6 +66,7 @@ class Part(Generic[T]):
         stream: torch.cuda.Stream | None,
         pool: Any = None,  # noqa: ANN401 - torch's opaque handle
         reason: str = "",
+        planned: bool = True,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -75,11 +76,13 @@ class Part(Generic[T]):
             stream: where it runs and is captured; None without a GPU.
             pool: memory pool of the graph. Graphs that may run at the same time need different pools.
             reason: why it must not be captured, or "".
+            planned: whether it is to be captured at all.
         """
         self.name = name
         self.reason = reason or ("" if stream is not None else "no CUDA device")
         self.captured = False
         self.span: Span | None = None
+        self._planned = planned
         self._function = function
         self._stream = stream
         self._pool = pool
@@ -90,7 +93,7 @@ class Part(Generic[T]):
     def __call__(self) -> T:
         """Run on the part's stream; capture first when the warm-up is over. Returns the function's result."""
         with torch.cuda.stream(self._stream):
-            if self._graph is None and not self.reason and self._calls >= WARM_UP:
+            if self._graph is None and self._planned and not self.reason and self._calls >= WARM_UP:
                 self._capture()
             self._calls += 1
             span = Span(self._stream)
@@ -105,7 +108,9 @@ class Part(Generic[T]):
 
     @property
     def lowering(self) -> str:
-        """How the part runs, as reported to the user: "graph", or "eager" with the reason."""
+        """How the part runs, as reported to the user: "graph", "eager" as planned, or "eager: " and the reason."""
+        if not self._planned:
+            return "eager"
         return f"eager: {self.reason}" if self.reason else "graph"
 
     def _capture(self) -> None:

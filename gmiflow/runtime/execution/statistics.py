@@ -110,7 +110,7 @@ def _to_host(value: Tensor, events: list[torch.cuda.Event], stream: torch.cuda.S
         return value.clone()
     host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
     host.copy_(value, non_blocking=True)
-    event = torch.cuda.Event()
+    event = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps: other GMIs need the core
     event.record(stream)
     events.append(event)
     return host
