@@ -5,6 +5,9 @@ rendering context and a simulator in one process can block each other, and the c
 an environment variable that must be set before MuJoCo is imported.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo's classes are compiled and come without stubs.
+
 from __future__ import annotations
 
 import argparse
@@ -159,11 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     import imageio.v3
 
     movie = list(_frames(given.name, given.steps or 200, given.seed))
-    options = (
-        {"duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
-        if given.path.suffix == ".gif"
-        else {"fps": FRAMES_PER_SECOND}
-    )
+    options: dict[str, Any] = {"fps": FRAMES_PER_SECOND}
+    if given.path.suffix == ".gif":
+        options = {"duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
     imageio.v3.imwrite(given.path, movie, **options)
     return 0
 
