@@ -16,9 +16,7 @@ Needs rsl-rl-lib and tensordict for the second side, gymnasium for the third.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.metadata
-import io
 import json
 import math
 import statistics
@@ -141,76 +139,36 @@ class RslRlSide:
     """rsl_rl's runner, with its own logging off and its own times read."""
 
     def __init__(self, options):
-        from rsl_rl.runners import OnPolicyRunner
+        from rsl_rl_side import SimulatorEnv, make_runner
 
         self.record = Record(options.num_env)
-        network = {"class_name": "rsl_rl.models.MLPModel", "hidden_dims": list(HIDDEN), "activation": "elu"}
-        network["obs_normalization"] = True
-        gaussian = {"class_name": "rsl_rl.modules.GaussianDistribution", "init_std": 1.0, "std_type": "log"}
-        config = {
-            "num_steps_per_env": options.horizon,
-            "save_interval": 1_000_000,
-            "check_for_nan": False,
-            "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
-            "actor": {**network, "distribution_cfg": gaussian},
-            "critic": network,
-            "algorithm": {
-                "class_name": "rsl_rl.algorithms.PPO",
-                "num_learning_epochs": 4,
-                "num_mini_batches": 4,
-                "clip_param": 0.2,
-                "gamma": 0.99,
-                "lam": 0.95,
-                "value_loss_coef": 1.0,
-                "entropy_coef": 0.0,
-                "learning_rate": 3e-4,
-                "max_grad_norm": 1.0,
-                "schedule": "adaptive",
-                "desired_kl": 0.008,
-            },
-        }
-        torch.manual_seed(options.seed)
-        with contextlib.redirect_stdout(io.StringIO()):
-            self._runner = OnPolicyRunner(self._environment(options), config, log_dir=None, device="cpu")
+        simulator = Ant()
+        simulator.setup(make_context(options))
+        env = SimulatorEnv(
+            simulator,
+            num_env=options.num_env,
+            action_size=ANT.action_size,
+            device="cpu",
+            reward_scale=REWARD_SCALE,
+            count=self.record.step,
+        )
+        self._runner = make_runner(
+            env,
+            horizon=options.horizon,
+            epochs=4,
+            minibatches=4,
+            hidden=HIDDEN,
+            lr=3e-4,
+            kl_target=0.008,
+            seed=options.seed,
+        )
         self._runner.logger.log = lambda **row: self.record.iteration(row["collect_time"], row["learn_time"])
-
-    def _environment(self, options):
-        from rsl_rl.env import VecEnv
-        from tensordict import TensorDict
-
-        record = self.record
-
-        class Adapter(VecEnv):
-            """The same Ant as a VecEnv."""
-
-            def __init__(self):
-                self.num_envs, self.num_actions = options.num_env, ANT.action_size
-                self.max_episode_length = 1000
-                self.episode_length_buf = torch.zeros(options.num_env, dtype=torch.long)
-                self.device, self.cfg = "cpu", {}
-                self._simulator = Ant()
-                self._simulator.setup(make_context(options))
-                self._obs = self._pack(self._simulator.reset()["obs"])
-
-            def _pack(self, obs):
-                return TensorDict({"policy": obs.clone()}, batch_size=[options.num_env])
-
-            def get_observations(self):
-                return self._obs
-
-            def step(self, actions):
-                out = self._simulator.step({"action": actions})
-                done = out["terminated"] | out["truncated"]
-                record.step(out["reward"], done)
-                self._obs = self._pack(out["obs"])
-                return self._obs, out["reward"] * REWARD_SCALE, done, {"time_outs": out["truncated"]}
-
-        return Adapter()
 
     def run(self, iterations):
         """Collect and learn ``iterations`` times."""
-        with contextlib.redirect_stdout(io.StringIO()):
-            self._runner.learn(iterations)
+        from rsl_rl_side import learn
+
+        learn(self._runner, iterations)
 
 
 class GymnasiumSide:
