@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmiflow.plan import GMIPlan, TrainingPlan
 from gmiflow.runtime.program import Program
+from gmiflow.runtime.turn import Turn
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,9 @@ class GMIContext:
             stop, checksums. It is separate from the gradient's group, which may live on the device.
         run_dir: where checkpoints go, or None to write none.
         resume: checkpoint to start from, or None.
+        turn: shared with the other GMIs of the process; held while stages run.
+        stream: the GMI's own CUDA stream, on its share of the GPU; None on the CPU.
+        make_stream: makes further streams on that share, by priority (smaller runs first); None on the CPU.
     """
 
     program: Program
@@ -36,6 +40,9 @@ class GMIContext:
     control: Collective
     run_dir: Path | None = None
     resume: Path | None = None
+    turn: Turn = field(default_factory=Turn)
+    stream: torch.cuda.Stream | None = None
+    make_stream: Callable[[int], torch.cuda.Stream] | None = None
 
     @property
     def id(self) -> int:

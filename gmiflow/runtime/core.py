@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ from gmiflow.runtime.messages import Done, Message, Progress, Ready, Saved
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
 from gmiflow.runtime.stages import build_stages
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
 logger = logging.getLogger(__name__)
 
 DIAGNOSTICS_EVERY_S = 5.0
@@ -46,6 +50,19 @@ class Reporter(Protocol):
     def send(self, message: Message) -> None:
         """Hand over a message."""
         ...
+
+
+def _at_work(
+    method: Callable[Concatenate[GMIRuntime, Parameters], Result],
+) -> Callable[Concatenate[GMIRuntime, Parameters], Result]:
+    """Run a method with the turn of the process, on the GMI's own stream (both belong to the thread)."""
+
+    @functools.wraps(method)
+    def working(self: GMIRuntime, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with self.context.turn.mine(), torch.cuda.stream(self.context.stream):
+            return method(self, *args, **kwargs)
+
+    return working
 
 
 class GMIRuntime:
@@ -68,6 +85,7 @@ class GMIRuntime:
         self._stopped = False
         self._saved_iteration = -1
 
+    @_at_work
     def setup(self) -> None:
         """Build the stages, take back a checkpoint, start the environments.
 
@@ -101,7 +119,8 @@ class GMIRuntime:
             return GraphExecution(training, stages, episodes, rollout(), self.clock, context.collective())
         if training.execution == "overlap":
             both = (rollout(), rollout())
-            return OverlapExecution(training, stages, episodes, both, self.clock, context.collective())
+            communicator = context.collective()
+            return OverlapExecution(training, stages, episodes, both, self.clock, communicator, context.make_stream)
         return EagerExecution(training, stages, episodes, rollout(), self.clock)
 
     def iterations(self) -> Iterator[int]:
@@ -114,10 +133,12 @@ class GMIRuntime:
             yield self.iteration + 1
             self._finish_iteration()
 
+    @_at_work
     def collect(self) -> None:
         """One rollout; see the execution lowering."""
         self._execution.collect()
 
+    @_at_work
     def learn(self) -> Mapping[str, Tensor]:
         """One update; returns the trainer's metrics as 0-d tensors."""
         self._learned = self.iteration + 1
@@ -136,6 +157,7 @@ class GMIRuntime:
             )
         )
 
+    @_at_work
     def stop(self) -> None:
         """Release what the stages hold; safe to call at any time, also after a failed `setup`."""
         if hasattr(self, "stages"):
@@ -145,7 +167,9 @@ class GMIRuntime:
         """Report, checkpoint when due, and agree with the peers on whether to go on."""
         self.iteration += 1
         if self._learned < self.iteration:  # a user's loop may collect without learning
-            self._execution.skip()
+            self._skip()
+        for collective in self.context.collectives.values():
+            collective.check()  # a replayed graph tells nobody else
         self._report()
         training = self.context.training
         every = training.checkpoint_every
@@ -187,9 +211,19 @@ class GMIRuntime:
         due = time.perf_counter() - self._diagnosed_s > DIAGNOSTICS_EVERY_S
         if self.context.device.type == "cpu" or due or now:
             self._diagnosed_s = time.perf_counter()
-            self._counters = _numbers(self.stages.simulator.diagnostics())
+            self._read_counters()
         return self._counters
 
+    @_at_work
+    def _read_counters(self) -> None:
+        self._counters = _numbers(self.stages.simulator.diagnostics())
+
+    @_at_work
+    def _skip(self) -> None:
+        """Close an iteration in which nothing was learned."""
+        self._execution.skip()
+
+    @_at_work
     def _checkpoint(self) -> None:
         """Write a checkpoint together with the peers, unless this iteration's is there."""
         context = self.context
@@ -258,6 +292,7 @@ class GMIRuntime:
         self._episodes.load_state_dict(parts["episodes"])
         return True
 
+    @_at_work
     def _agreed_checksum(self) -> str:
         """Checksum of the weights, compared over the GMIs of the training; E0706 when they differ."""
         self._execution.settle()

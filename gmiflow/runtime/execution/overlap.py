@@ -16,7 +16,7 @@ On the CPU the same order is kept one after the other.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ class OverlapExecution(EagerExecution):
         rollouts: tuple[Rollout, Rollout],
         clock: StageClock,
         communicator: Collective,
+        make_stream: Callable[[int], torch.cuda.Stream] | None = None,
     ) -> None:
         super().__init__(training, stages, episodes, rollouts[0], clock)
         self._stale = training.max_staleness >= 1
@@ -54,8 +55,8 @@ class OverlapExecution(EagerExecution):
         self._main = self._stream
         pools: tuple[tuple[int, int] | None, ...] = (None, None)
         if self._main is not None:
-            self._collect_stream = torch.cuda.Stream(episodes.totals.device, priority=_COLLECT_PRIORITY)
-            self._learn_stream = torch.cuda.Stream(episodes.totals.device)
+            make_stream = make_stream or (lambda priority: torch.cuda.Stream(episodes.totals.device, priority))
+            self._collect_stream, self._learn_stream = make_stream(_COLLECT_PRIORITY), make_stream(0)
             # Graphs that run at the same time must not share memory; those of one stream take turns.
             pools = tuple(torch.cuda.graph_pool_handle() for _ in range(2))
         collect_reason, learn_reason = collect_obstacle(stages), learn_obstacle(stages, communicator)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+
+from gmiflow.runtime.turn import Turn
 
 OPERATIONS = ("sum", "max", "min")
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
@@ -28,9 +30,11 @@ class Collective(ABC):
         rank: index of this member.
         seconds: host time spent in the group's calls so far; whoever reads it may set it to zero.
         capturable: whether `all_reduce` only enqueues work on the current CUDA stream.
+        turn: given up during calls that wait on the host, for the other GMIs of the process; None without such.
     """
 
     capturable: bool = False
+    turn: Turn | None = None
 
     def __init__(self, name: str, members: tuple[int, ...], rank: int) -> None:
         self.name = name
@@ -70,6 +74,13 @@ class Collective(ABC):
             with self._timed():
                 self._barrier()
 
+    def check(self) -> None:  # noqa: B027 - most find failures in the call itself
+        """Look for failures of work that the device has done, captured or not; never waits for the device.
+
+        Raises:
+            GMIError: as `all_reduce`.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Release memory and handles; no call may follow."""
@@ -90,7 +101,9 @@ class Collective(ABC):
     def _timed(self) -> Iterator[None]:
         start = time.perf_counter()
         try:
-            yield
+            # A call that can be captured never waits, and must not let others in while it is being captured.
+            with nullcontext() if self.turn is None or self.capturable else self.turn.yielded():
+                yield
         finally:
             self.seconds += time.perf_counter() - start
 

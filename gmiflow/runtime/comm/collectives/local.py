@@ -14,11 +14,17 @@ TIMEOUT_S = 300.0
 
 
 class LocalCollective(Collective):
-    """A member of a `LocalGroup`; members read each other's tensors, nothing is copied out."""
+    """A member of a `LocalGroup`; members read each other's tensors, nothing is copied out.
+
+    On a GPU the members' threads meet on the host, and their streams wait for each other by events; the
+    GPU is never waited for.
+    """
 
     def __init__(self, group: LocalGroup, rank: int) -> None:
         super().__init__(group.name, group.members, rank)
         self._group = group
+        self._meetings = 0
+        self._events: tuple[torch.cuda.Event, ...] = ()
 
     @classmethod
     def alone(cls, name: str, gmi: int) -> LocalCollective:
@@ -36,32 +42,46 @@ class LocalCollective(Collective):
         combine(op, tensors[0][first:last], tensors[1][first:last], result)
         for tensor in tensors[2:]:
             combine(op, result, tensor[first:last], result)
-        self._wait()  # now nobody reads inputs any more
+        self._meet(flat)  # now nobody reads inputs any more
         for tensor in tensors:
             tensor[first:last].copy_(result)
-        self._wait()
+        self._meet(flat)
 
     def _broadcast(self, flat: Tensor, root: int) -> None:
         tensors = self._exchange(flat)
         if self.rank != root:
             flat.copy_(tensors[root])
-        self._wait()
+        self._meet(flat)
 
     def _barrier(self) -> None:
-        self._wait()
+        self._group.wait(self.rank)
 
     def _exchange(self, flat: Tensor) -> list[Tensor]:
         """All members' tensors in rank order."""
         slots = self._group.slots
         slots[self.rank] = flat
-        self._wait()
+        self._meet(flat)
         tensors = [tensor for tensor in slots if tensor is not None]
         if any(tensor.dtype != flat.dtype or tensor.shape != flat.shape for tensor in tensors):
             raise ValueError(f"the members of {self.name} passed tensors of different type or size")
         return tensors
 
-    def _wait(self) -> None:
+    def _meet(self, flat: Tensor) -> None:
+        """Let what is enqueued from now on see what all members have enqueued so far."""
+        if flat.device.type != "cuda":
+            self._group.wait(self.rank)
+            return
+        # Two events in turn: a member can be one meeting ahead of a slower one, never two.
+        self._events = self._events or (torch.cuda.Event(), torch.cuda.Event())
+        parity, self._meetings = self._meetings % 2, self._meetings + 1
+        stream = torch.cuda.current_stream(flat.device)
+        self._events[parity].record(stream)
+        published = self._group.events[parity]
+        published[self.rank] = self._events[parity]
         self._group.wait(self.rank)
+        for rank, event in enumerate(published):
+            if event is not None and rank != self.rank:
+                stream.wait_event(event)
 
 
 class LocalGroup:
@@ -69,6 +89,7 @@ class LocalGroup:
 
     Attributes:
         slots: the tensor that each member passed to the current call.
+        events: two rows of one CUDA event per member, used in turn.
     """
 
     def __init__(self, name: str, members: tuple[int, ...], timeout_s: float = TIMEOUT_S) -> None:
@@ -76,6 +97,7 @@ class LocalGroup:
         self.name = name
         self.members = members
         self.slots: list[Tensor | None] = [None] * len(members)
+        self.events: tuple[list[torch.cuda.Event | None], ...] = ([None] * len(members), [None] * len(members))
         self._timeout_s = timeout_s
         self._condition = threading.Condition()
         self._arrived = [0] * len(members)
