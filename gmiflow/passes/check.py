@@ -8,9 +8,9 @@ Not in here: where anything runs.
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +18,7 @@ from gmiflow.diagnostics import Diagnostic, in_order
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.components import build
 from gmiflow.passes.fit import check_fit
-from gmiflow.passes.imports import Loader, Unit
+from gmiflow.passes.imports import Files, Loader, Unit
 from gmiflow.passes.overrides import Overrides, read_overrides
 from gmiflow.passes.params import LocalScope, UnitScope
 from gmiflow.passes.report import Report
@@ -35,6 +35,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """What the checker worked out on its way, for an editor: also there when the file is wrong.
+
+    Attributes:
+        scope: the file's names and the values of its parameters.
+        stages, workflows: by name, also those that are not whole.
+        targets: resolves the file's targets.
+        paths: name of every source that was read to its file.
+    """
+
+    scope: UnitScope
+    stages: Mapping[str, StageOf]
+    workflows: Mapping[str, CheckedWorkflow]
+    targets: TargetReader
+    paths: Mapping[str, Path]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
     """What the checker found.
 
@@ -43,12 +61,14 @@ class CheckResult:
         diagnostics: sorted by place.
         sources: the file and everything that it imports.
         module: syntax tree of the file, None when it could not be read.
+        model: names, types and values behind the diagnostics, None when the file could not be read.
     """
 
     workflow: Workflow | None
     diagnostics: tuple[Diagnostic, ...]
     sources: tuple[Source, ...]
     module: ast.Module | None
+    model: Model | None = field(default=None, compare=False, repr=False)
 
     @property
     def failed(self) -> bool:
@@ -65,6 +85,7 @@ def check(
     overrides: Sequence[tuple[str, str]] = (),
     hardware: Hardware | None = None,
     require_workflow: bool = False,
+    files: Files | None = None,
 ) -> CheckResult:
     """Check a file.
 
@@ -77,12 +98,13 @@ def check(
         overrides: `--set` pairs (path, expression), later ones win.
         hardware: this machine, for the detected target; None means a machine with a CPU alone.
         require_workflow: report a file without any workflow as an error.
+        files: where files come from, None for the disk.
 
     Returns:
         A result; problems of the user's input are diagnostics and never exceptions.
     """
     with _without_collections():
-        return _check(path, text, workflow, target, overrides, hardware, require_workflow)
+        return _check(path, text, workflow, target, overrides, hardware, require_workflow, files)
 
 
 @contextmanager
@@ -105,9 +127,10 @@ def _check(
     overrides: Sequence[tuple[str, str]],
     hardware: Hardware | None,
     require_workflow: bool,
+    files: Files | None,
 ) -> CheckResult:
     report = Report()
-    loader = Loader(report)
+    loader = Loader(report, files)
     unit = loader.load(Path(path), path, text=text)
     if unit is None:
         return CheckResult(
@@ -120,6 +143,7 @@ def _check(
         diagnostics=in_order(report.diagnostics),
         sources=tuple(loader.sources),
         module=unit.module,
+        model=checker.model(loader.paths),
     )
 
 
@@ -132,6 +156,14 @@ class _Checker:
         self._scope = UnitScope(unit, report, {})
         self._maker = StageMaker(report)
         self._targets = TargetReader(report, loader, hardware)
+        self._stages: dict[str, StageOf] = {}
+        self._workflows: dict[str, CheckedWorkflow] = {}
+
+    def model(self, paths: Mapping[str, Path]) -> Model:
+        """What was worked out."""
+        return Model(
+            scope=self._scope, stages=self._stages, workflows=self._workflows, targets=self._targets, paths=paths
+        )
 
     def run(
         self, workflow: str | None, target: str | None, pairs: Sequence[tuple[str, str]], require_workflow: bool
@@ -139,9 +171,9 @@ class _Checker:
         """Check everything and build the chosen workflow."""
         overrides = read_overrides(pairs, self._scope, self._report)
         self._scope.given.update(overrides.params)
-        stages = self._check_declarations(overrides)
+        self._check_declarations(overrides)
         chosen = self._choose(workflow, require_workflow)
-        checked = self._check_workflows(stages, chosen, overrides)
+        checked = self._check_workflows(chosen, overrides)
         wanted = self._wanted(target)
         if isinstance(wanted, Diagnostic):
             self._report.diagnostics.append(wanted)
@@ -155,7 +187,7 @@ class _Checker:
         check_fit(built, checked, self._report)
         return built
 
-    def _check_declarations(self, overrides: Overrides) -> dict[str, StageOf]:
+    def _check_declarations(self, overrides: Overrides) -> None:
         scope, unit = self._scope, self._unit
         for param in cast("list[ast.Param]", unit.declared(ast.Param)):
             scope.param(param)
@@ -164,7 +196,7 @@ class _Checker:
         for kind in cast("list[ast.StageType]", unit.declared(ast.StageType)):
             self._maker.check_type(scope, kind)
             self._maker.check_alone(scope, kind)
-        stages = {
+        self._stages = {
             stage.name.text: self._maker.stage(scope, stage, overrides.stages.get(stage.name.text, {}))
             for stage in cast("list[ast.StageInstance]", unit.declared(ast.StageInstance))
         }
@@ -173,19 +205,13 @@ class _Checker:
                 check_require(item, scope, self._report)
         for target in cast("list[ast.Target]", unit.declared(ast.Target)):
             self._targets.check(scope, target)
-        return stages
 
-    def _check_workflows(
-        self, stages: dict[str, StageOf], chosen: ast.Workflow | None, overrides: Overrides
-    ) -> CheckedWorkflow | None:
-        checker = WorkflowChecker(self._scope, stages, self._report)
-        found: CheckedWorkflow | None = None
+    def _check_workflows(self, chosen: ast.Workflow | None, overrides: Overrides) -> CheckedWorkflow | None:
+        checker = WorkflowChecker(self._scope, self._stages, self._report)
         for declared in cast("list[ast.Workflow]", self._unit.declared(ast.Workflow)):
             replaced = overrides.workflow(declared.name.text, in_use=declared is chosen)
-            checked = checker.check(declared, replaced)
-            if declared is chosen:
-                found = checked
-        return found
+            self._workflows[declared.name.text] = checker.check(declared, replaced)
+        return self._workflows.get(chosen.name.text) if chosen is not None else None
 
     def _choose(self, name: str | None, require_workflow: bool) -> ast.Workflow | None:
         """The workflow asked for, else the only one, else the one called `train`."""

@@ -15,7 +15,7 @@ from gmiflow.diagnostics import Diagnostic
 from gmiflow.passes.report import Report
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
-from gmiflow.syntax.parser import MAX_DECLARATIONS, accept_text, parse, read
+from gmiflow.syntax.parser import MAX_DECLARATIONS, Parsed, accept_text, parse, read
 from gmiflow.syntax.words import EDITIONS
 
 MAX_IMPORT_DEPTH = 32
@@ -47,15 +47,37 @@ class Unit:
         return [item for item in self.module.items if isinstance(item, kind) and self.names.get(item.name.text) is item]
 
 
-class Loader:
-    """Loads files once each. Problems go to ``report``; a file that cannot be loaded is None."""
+class Files:
+    """Where files come from: the disk. An editor puts its buffers in front, and keeps what it has parsed."""
 
-    def __init__(self, report: Report) -> None:
+    def parsed(self, path: Path, name: str, text: str | None = None) -> Parsed | Diagnostic:
+        """A file's syntax tree, or why it cannot be read.
+
+        Args:
+            path: where it is.
+            name: what messages call it.
+            text: content to use in place of the file's.
+        """
+        source = accept_text(text, name) if text is not None else read(path, name)
+        return source if isinstance(source, Diagnostic) else parse(source)
+
+
+class Loader:
+    """Loads files once each. Problems go to ``report``; a file that cannot be loaded is None.
+
+    Attributes:
+        sources: what was read, the files that import before those that they import.
+        paths: name of a source to its file.
+    """
+
+    def __init__(self, report: Report, files: Files | None = None) -> None:
         self._report = report
+        self._files = files or Files()
         self._units: dict[str, Unit | None] = {}
         self._loading: list[str] = []
         self._declarations = 0
         self.sources: list[Source] = []
+        self.paths: dict[str, Path] = {}
 
     def load(self, path: Path, name: str, text: str | None = None, at: Span | None = None) -> Unit | None:
         """Load a file and its imports.
@@ -75,13 +97,14 @@ class Loader:
         if len(self._loading) >= MAX_IMPORT_DEPTH:
             self._report.add("E0205", f"imports are nested deeper than {MAX_IMPORT_DEPTH} files", at)
             return None
-        source = accept_text(text, name) if text is not None else read(path, name)
-        if isinstance(source, Diagnostic):
-            self._report.add(source.code if at is None else "E0203", source.message, at)
+        parsed = self._files.parsed(path, name, text)
+        if isinstance(parsed, Diagnostic):
+            self._report.add(parsed.code if at is None else "E0203", parsed.message, at)
             self._units[key] = None
             return None
         self._loading.append(key)
-        unit = self._unit(source, path.parent)
+        self.paths[name] = path
+        unit = self._unit(parsed, path.parent)
         self._loading.pop()
         self._units[key] = unit
         return unit
@@ -91,8 +114,8 @@ class Loader:
         relative = "/".join(module.split(".")) + ".gmi"
         return self.load(resources.stdlib_path() / relative, f"std/{relative}", at=at)
 
-    def _unit(self, source: Source, folder: Path) -> Unit:
-        parsed = parse(source)
+    def _unit(self, parsed: Parsed, folder: Path) -> Unit:
+        source = parsed.source
         self.sources.append(source)
         self._report.diagnostics += parsed.diagnostics
         unit = Unit(source, parsed.module, folder)

@@ -16,7 +16,7 @@ from gmiflow.codes import TITLES
 from gmiflow.diagnostics import Diagnostic, Edit, Fix, in_order
 from gmiflow.passes import lint_names, lint_sizes
 from gmiflow.passes.check import CheckResult, check
-from gmiflow.passes.imports import Loader
+from gmiflow.passes.imports import Files, Loader
 from gmiflow.passes.report import Report
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast, comments
@@ -40,21 +40,24 @@ class _Allow:
     used: set[str] = field(default_factory=set[str])
 
 
-def lint(path: str, *, text: str | None = None, hardware: Hardware | None = None) -> tuple[Diagnostic, ...]:
+def lint(
+    path: str, *, text: str | None = None, hardware: Hardware | None = None, files: Files | None = None
+) -> tuple[Diagnostic, ...]:
     """Check and lint a file.
 
     Args:
         path: as the user names it.
         text: content to use in place of the file's.
         hardware: this machine, for a file without a target.
+        files: where files come from, None for the disk.
 
     Returns:
         Errors and warnings of this file, and errors of what it imports, sorted by place.
     """
-    unit = Loader(Report()).load(Path(path), path, text=text)
+    unit = Loader(Report(), files).load(Path(path), path, text=text)
     if unit is None:
-        return check(path, text=text, hardware=hardware).diagnostics
-    results = list(_checked(path, text, unit.module, hardware))
+        return check(path, text=text, hardware=hardware, files=files).diagnostics
+    results = list(_checked(path, text, unit.module, hardware, files))
     found = [diagnostic for result in results for diagnostic in result.diagnostics]
     if not any(diagnostic.severity == "error" for diagnostic in found):
         found += lint_names.warnings(unit)
@@ -63,7 +66,9 @@ def lint(path: str, *, text: str | None = None, hardware: Hardware | None = None
     return in_order(found)
 
 
-def _checked(path: str, text: str | None, module: ast.Module, hardware: Hardware | None) -> Iterator[CheckResult]:
+def _checked(
+    path: str, text: str | None, module: ast.Module, hardware: Hardware | None, files: Files | None
+) -> Iterator[CheckResult]:
     """Check every workflow on every target of the file that can be had without arguments."""
     workflows: list[str | None] = [item.name.text for item in module.items if isinstance(item, ast.Workflow)]
     targets: list[str | None] = [
@@ -74,7 +79,7 @@ def _checked(path: str, text: str | None, module: ast.Module, hardware: Hardware
     pairs = [(workflow, target) for workflow in workflows or [None] for target in targets or [None]]
     for workflow, target in pairs[:MAX_COMBINATIONS]:
         wanted = target if workflow is not None else None
-        yield check(path, text=text, workflow=workflow, target=wanted, hardware=hardware)
+        yield check(path, text=text, workflow=workflow, target=wanted, hardware=hardware, files=files)
 
 
 def _allowed(source: Source, found: Sequence[Diagnostic]) -> Iterator[Diagnostic]:

@@ -24,6 +24,7 @@ from gmiflow.passes.params import a_role
 from gmiflow.passes.report import Report
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
+from gmiflow.syntax.parser import MAX_BYTES
 
 _BASES = {"Simulator": "simulator", "Agent": "agent", "Trainer": "trainer"}
 
@@ -63,6 +64,29 @@ def check_entry(
     return entry.text
 
 
+def locate_entry(text: str, folder: Path) -> Span | None:
+    """Where the class of an entry is declared, for an editor.
+
+    Args:
+        text: "package.module:Class".
+        folder: of the `.gmi` file.
+
+    Returns:
+        The line of the class in its file (``span.source.name`` is the path), the start of the module when the
+        class is not a plain one, or None when there is no such module or none to read.
+    """
+    module, _, name = text.partition(":")
+    parts = module.split(".")
+    path = _find(parts, folder) if all(part.isidentifier() for part in parts) else None
+    found = _parse(path) if isinstance(path, Path) and path.suffix == ".py" else None
+    if found is None:
+        return None
+    for node in found.tree.body:
+        if isinstance(node, python.ClassDef) and node.name == name:
+            return _span(found.source, node)
+    return Span(found.source, 0, 0)
+
+
 def _find(parts: list[str], folder: Path) -> Path | str | None:
     """File of a module, None when it has none to read, or the reason why there is no such module."""
     top = parts[0]
@@ -89,6 +113,8 @@ def _parse(path: Path) -> _Module | None:
         status = path.stat()
     except OSError:
         return None
+    if status.st_size > MAX_BYTES:
+        return None
     return _parse_version(path, status.st_mtime_ns, status.st_size)
 
 
@@ -100,7 +126,7 @@ def _parse_version(path: Path, _modified_ns: int, _size: int) -> _Module | None:
         return _Module(
             Source(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path), text), python.parse(text)
         )
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return None
 
 
