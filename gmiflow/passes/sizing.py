@@ -8,6 +8,7 @@ Not in here: what crosses between GMIs (`comm_lowering`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
@@ -41,20 +42,20 @@ def size(mapped: MappedWorkflow, *, hardware: Hardware) -> SizedWorkflow:
     num_env = _num_env(workflow, origins)
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(workflow, origins)
-    backend = _backend(workflow, gmi_per_gpu, origins)
     devices = [_devices(component, index, workflow) for index, component in enumerate(workflow.components)]
     total = sum(len(d) for d in devices) * gmi_per_gpu
+    crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
+    backend = _backend(workflow, max(crowd.values()), origins)
     slices: list[Slice] = []
     for component, where in zip(workflow.components, devices, strict=True):
         places = [device for device in where for _ in range(gmi_per_gpu)]
         _require_strata(workflow, num_env, stratum, len(places))
-        per_device = max(1, total // max(1, workflow.target.devices))
         slices.extend(
             Slice(
                 component=component.name,
                 group=mapped.groups[0],
                 device=device,
-                share=1.0 / per_device,
+                share=1.0 / crowd[device],
                 cores=max(1, cores // total),
                 threads=max(1, cores // total) if workflow.target.device == "cpu" else 1,
                 num_env=count,
@@ -141,7 +142,8 @@ def _execution(workflow: Workflow, origins: list[tuple[str, str]]) -> Execution:
     return wished
 
 
-def _backend(workflow: Workflow, gmi_per_gpu: int, origins: list[tuple[str, str]]) -> Backend:
+def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]]) -> Backend:
+    """The backend; ``crowd`` is the number of GMIs on the fullest device."""
     device, wished = workflow.target.device, workflow.target.backend
     if (wished == "cpu") != (device == "cpu") and wished != "auto":
         raise DiagnosticError(
@@ -158,9 +160,8 @@ def _backend(workflow: Workflow, gmi_per_gpu: int, origins: list[tuple[str, str]
     if device == "cpu":
         origins.append(("backend", "default"))
         return "cpu"
-    crowded = gmi_per_gpu * len(workflow.components) > workflow.target.devices
-    origins.append(("backend", "default: several processes share a GPU" if crowded else "default: one process per GPU"))
-    return "mps" if crowded else "timeshare"
+    origins.append(("backend", f"default: {'several processes share a GPU' if crowd > 1 else 'one process per GPU'}"))
+    return "mps" if crowd > 1 else "timeshare"
 
 
 def _devices(component: Component, index: int, workflow: Workflow) -> Sequence[int]:
@@ -178,7 +179,8 @@ def _require_strata(workflow: Workflow, num_env: int, stratum: int, parts: int) 
     raise DiagnosticError(
         Diagnostic(
             code="E0502",
-            message=f"num_env = {num_env} cannot be cut into {parts} GMIs: a GMI takes whole groups of {stratum} environments",
+            message=f"num_env = {num_env} cannot be cut into {parts} GMIs: "
+            f"a GMI takes whole groups of {stratum} environments",
             span=workflow.span,
             notes=(
                 f"nearest legal numbers: num_env = {parts * STRATUM}, or {num_env // stratum} GMIs",
