@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
@@ -49,12 +49,15 @@ class GymnasiumSimulator(Simulator):
         if vectorization not in VECTORIZATIONS:
             raise ValueError(f"unknown vectorization {vectorization!r}; choose one of {', '.join(VECTORIZATIONS)}")
         self._context = context
-        self._env: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
+        env = gymnasium.make_vec(
             name,
             num_envs=context.num_env,
             vectorization_mode=vectorization,
             vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
         )
+        # Both take a seed for every environment, which the base class does not.
+        assert isinstance(env, SyncVectorEnv | AsyncVectorEnv)
+        self._env = env
         self._actions = _ActionMap(name, self._env.single_action_space)
         space = self._env.single_observation_space
         if not isinstance(space, spaces.Box):
