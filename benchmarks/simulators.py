@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from mujoco.batch import Batch
 
+from gmiflow.runtime.noise import CounterNoise
 from gmiflow.sim.mujoco import MujocoEngine
 from gmiflow.sim.standalone import standalone_context
 from gmiflow.tasks.base import Task
@@ -35,7 +36,9 @@ ACTIONS = 16
 def make(entry: str, num_env: int, device: str, threads: int, engine: str) -> Task:
     module, name = entry.split(":")
     task = getattr(importlib.import_module(module), name)()
-    task.setup(standalone_context(num_env, device=device, threads=threads, engine=engine))
+    # The runtime's noise, because a torch generator's cannot be captured in a CUDA graph.
+    noise = CounterNoise(seed=1, num_env=num_env, env_offset=0, device=device)
+    task.setup(standalone_context(num_env, device=device, threads=threads, noise=noise, engine=engine))
     task.reset()
     return task
 

@@ -156,6 +156,7 @@ class RslRlSide:
         self.setting = setting
         self._simulator, actions = make_simulator(setting)
         self._sums = EpisodeSums(setting.num_env, setting.device)
+        self._graphed = graphed and setting.device == "cuda"
         env = SimulatorEnv(
             self._simulator,
             num_env=setting.num_env,
@@ -163,7 +164,7 @@ class RslRlSide:
             device=setting.device,
             reward_scale=setting.reward_scale,
             count=self._sums.add,
-            graphed=graphed and setting.device == "cuda",
+            graphed=self._graphed,
         )
         names = ("horizon", "epochs", "minibatches", "hidden", "lr", "kl_target", "seed")
         values = {name: getattr(setting, name) for name in names}
@@ -209,7 +210,11 @@ class RslRlSide:
 
     def describe(self):
         """What a row says besides times."""
-        return {"diagnostics": self._simulator.diagnostics(), "learning_rate": self._runner.alg.learning_rate}
+        return {
+            "graphed": self._graphed,
+            "diagnostics": self._simulator.diagnostics(),
+            "learning_rate": self._runner.alg.learning_rate,
+        }
 
     def close(self):
         """Release the simulator."""
