@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doc": ("gmiflow.commands.doc", "Write the Markdown reference of a file or a std module."),
     "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
+    "tasks": ("gmiflow.commands.tasks", "List the benchmark tasks, or show one."),
+    "render": ("gmiflow.commands.render", "Draw a picture or a movie of a benchmark task."),
     "doctor": ("gmiflow.commands.doctor", "Say what this machine has, what is missing, and the mend."),
     "explain": ("gmiflow.commands.explain", "Explain a code, or why the compiler chose what it chose."),
     "completion": ("gmiflow.commands.completion", "Print the completion script of a shell."),

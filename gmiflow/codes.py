@@ -82,6 +82,7 @@ TITLES: Final[dict[str, str]] = {
     "E0712": "a GMI did not get the slice that the plan gives it",
     "E0713": "a GPU or its MPS daemon failed under its GMIs",
     "E0714": "a GMI ran out of GPU memory",
+    "E0715": "a task cannot be drawn",
     # Wxxxx: lint
     "W0101": "allow comment without a reason",
     "W0102": "allow comment that allows nothing",

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ENGINES = ("mujoco", "mjwarp")
+"""MuJoCo on the CPU; MuJoCo Warp on a GPU and, for tests, on the CPU."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskInfo:
@@ -29,6 +32,11 @@ class TaskInfo:
         solved: what a trained policy does, in one sentence.
         description: the task in one or two sentences.
         observation: the parts of the observation in order, each with its size.
+        reward: the terms of the unscaled reward of one step, each with its formula. ``a`` is the
+            clamped action; joint positions and velocities are the scaled ones of the observation.
+        start: the distribution of first states, one part a line.
+        end: what terminates an episode before its time.
+        engines: physics engines that the task runs on.
     """
 
     name: str
@@ -45,6 +53,20 @@ class TaskInfo:
     solved: str
     description: str
     observation: tuple[tuple[str, int], ...]
+    reward: tuple[tuple[str, str], ...]
+    start: tuple[str, ...]
+    end: str
+    engines: tuple[str, ...] = ENGINES
+
+    @property
+    def module(self) -> str:
+        """Module of the standard library that declares the simulator, for example "std.tasks.ant"."""
+        return f"std.tasks.{self.entry.split(':')[0].rsplit('.', 1)[1]}"
+
+    @property
+    def stage(self) -> str:
+        """Name of the simulator in that module."""
+        return self.entry.split(":")[1]
 
 
 CARTPOLE = TaskInfo(
@@ -62,6 +84,9 @@ CARTPOLE = TaskInfo(
     solved="The pole stays up for the whole episode: return 500.",
     description="Keep a 1 m pole upright by pushing its cart with up to 10 N.",
     observation=(("cart position", 1), ("cart velocity", 1), ("pole angle", 1), ("pole velocity", 1)),
+    reward=(("alive", "1"),),
+    start=("every position and velocity: +-0.05, uniform; the pole upright",),
+    end="the pole leans more than 12 degrees, or the cart is more than 2.4 m from the middle",
 )
 
 CARTPOLE_SWING_UP = TaskInfo(
@@ -85,6 +110,9 @@ CARTPOLE_SWING_UP = TaskInfo(
         ("sine of pole angle", 1),
         ("pole velocity", 1),
     ),
+    reward=(("height", "(1 + cos(pole angle)) / 2"), ("action", "-0.001 a^2")),
+    start=("every position and velocity: +-0.05, uniform; the pole hanging down",),
+    end="the cart is more than 2.4 m from the middle",
 )
 
 ANT = TaskInfo(
@@ -115,6 +143,22 @@ ANT = TaskInfo(
         ("foot forces and torques x 0.1", 24),
         ("previous action", 8),
     ),
+    reward=(
+        ("progress", "metres per second towards (1000, 0)"),
+        ("alive", "0.5"),
+        ("upright", "0.1 if up projection > 0.93"),
+        ("heading", "0.5 if heading projection > 0.8, else 0.5 heading projection / 0.8"),
+        ("actions", "-0.005 sum a^2"),
+        ("energy", "-0.05 sum |a joint velocity|"),
+        ("limits", "-0.1 for every joint position > 0.99"),
+        ("death", "-2 instead of all that, if the episode terminates"),
+    ),
+    start=(
+        "torso upright at rest at a height of 0.44 m",
+        "joint angles: the angle in the limits nearest to 0, +-0.2 rad, uniform, kept in the limits",
+        "joint velocities: +-0.1 rad/s, uniform",
+    ),
+    end="the torso is below 0.31 m",
 )
 
 HUMANOID = TaskInfo(
@@ -146,6 +190,22 @@ HUMANOID = TaskInfo(
         ("foot forces and torques x 0.01", 12),
         ("previous action", 21),
     ),
+    reward=(
+        ("progress", "metres per second towards (1000, 0)"),
+        ("alive", "2"),
+        ("upright", "0.1 if up projection > 0.93"),
+        ("heading", "0.5 if heading projection > 0.8, else 0.5 heading projection / 0.8"),
+        ("actions", "-0.01 sum a^2"),
+        ("energy", "-0.05 sum |a joint velocity| gear / 135"),
+        ("limits", "-0.25 sum (|joint position| - 0.98) / 0.02 gear / 135, where it is > 0.98"),
+        ("death", "-1 instead of all that, if the episode terminates"),
+    ),
+    start=(
+        "torso upright at rest at a height of 1.34 m",
+        "joint angles: the angle in the limits nearest to 0, +-0.2 rad, uniform, kept in the limits",
+        "joint velocities: +-0.1 rad/s, uniform",
+    ),
+    end="the torso is below 0.8 m",
 )
 
 BALL_BALANCE = TaskInfo(
@@ -169,6 +229,13 @@ BALL_BALANCE = TaskInfo(
         ("ball velocity", 3),
         ("tray force at leg 0, torques at legs 0, 1, 2, / 20", 12),
     ),
+    reward=(("rest at the goal", "1 / (1 + |ball - (0, 0, 0.7)|) x 1 / (1 + |ball velocity|)"),),
+    start=(
+        "tray at rest",
+        "ball 0.001..0.5 m from the axis in a uniform direction, 1..2 m high, both uniform",
+        "ball velocity: -5 m/s vertically; inwards 0..5 m/s, uniform, times the distance's fraction of its range",
+    ),
+    end="the ball is below 0.15 m",
 )
 
 TASKS: dict[str, TaskInfo] = {info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE)}

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +34,25 @@ __all__ = ["RenderError", "render"]
 WIDTH, HEIGHT = 640, 480
 REST_SECONDS = 0.3
 FRAMES_PER_SECOND = 30
-MOVIE_SUFFIXES = (".mp4", ".gif")
+MOVIE_PACKAGES = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio",)}
+"""What each kind of movie needs besides what gmiflow needs."""
 BACKENDS = ("egl", "osmesa")
 TIMEOUT_S = 600.0
 
 
 class RenderError(Exception):
-    """A picture could not be drawn; the message says why and what would help."""
+    """A picture could not be drawn.
+
+    Attributes:
+        message: why, in one line without a final full stop.
+        notes: what each way of drawing said, and what would help.
+    """
+
+    def __init__(self, message: str, *notes: str) -> None:
+        """The text of the exception is the message and the notes."""
+        super().__init__("; ".join((message, *notes)))
+        self.message = message
+        self.notes = notes
 
 
 def render(name: str, path: Path, steps: int = 0, seed: int = 1) -> None:
@@ -57,31 +70,48 @@ def render(name: str, path: Path, steps: int = 0, seed: int = 1) -> None:
     """
     if name not in TASKS:
         raise RenderError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
-    if path.suffix not in (".png", *MOVIE_SUFFIXES):
+    if path.suffix not in (".png", *MOVIE_PACKAGES):
         raise RenderError(f"{path}: the file's name must end in .png, .mp4 or .gif")
+    missing = [package for package in MOVIE_PACKAGES.get(path.suffix, ()) if not find_spec(package)]
+    if missing:
+        raise RenderError(
+            f"{path.name} needs the Python package {' and '.join(missing)}",
+            "install it by pip install 'gmiflow[render]'",
+        )
     failures = []
     for backend in BACKENDS:
+        failure = _draw(backend, name, path, steps, seed)
+        if failure is None:
+            return
+        failures.append(f"{backend}: {failure}")
+    raise RenderError(
+        f"{name} could not be drawn",
+        *failures,
+        "drawing without a display needs EGL (Debian package libegl1, with a GPU's driver or libgl1-mesa-dri) or "
+        "OSMesa (libosmesa6)",
+    )
+
+
+def _draw(backend: str, name: str, path: Path, steps: int, seed: int) -> str | None:
+    """Draw in a process of its own; what went wrong, in a line, or None."""
+    variables = {"MUJOCO_GL": backend, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    try:
         finished = subprocess.run(
             [sys.executable, "-m", "gmiflow.tasks.render", name, str(path), str(steps), str(seed)],
-            env={
-                **os.environ,
-                "MUJOCO_GL": backend,
-                "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
-            },
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             timeout=TIMEOUT_S,
         )
-        if finished.returncode == 0:
-            return
-        last = finished.stderr.strip().splitlines()[-1:] or [f"exit status {finished.returncode}"]
-        failures.append(f"{backend}: {last[0]}")
-    raise RenderError(
-        f"{name} could not be drawn ({'; '.join(failures)}). Drawing needs EGL (package libegl1) or "
-        "OSMesa (libosmesa6), movies also imageio and imageio-ffmpeg"
-    )
+    except subprocess.TimeoutExpired:
+        return f"not ready after {TIMEOUT_S:g} s"
+    if finished.returncode == 0:
+        return None
+    # A traceback ends with the exception; what destructors print after it begins with "Exception ignored".
+    said = [line for line in finished.stderr.split("Exception ignored")[0].splitlines() if line.strip()]
+    return said[-1].strip() if said else f"exit status {finished.returncode}"
 
 
 def encode_png(image: Image) -> bytes:
