@@ -90,7 +90,8 @@ def locate_entry(text: str, folder: Path) -> Span | None:
 def _find(parts: list[str], folder: Path) -> Path | str | None:
     """File of a module, None when it has none to read, or the reason why there is no such module."""
     top = parts[0]
-    local = importlib.machinery.PathFinder.find_spec(top, [str(folder)])
+    here = str(folder.absolute())  # Python keeps what it found in a relative path, whatever the folder is later
+    local = importlib.machinery.PathFinder.find_spec(top, [here])
     try:
         spec = local or importlib.util.find_spec(top)
     except (ImportError, ValueError):
@@ -115,17 +116,16 @@ def _parse(path: Path) -> _Module | None:
         return None
     if status.st_size > MAX_BYTES:
         return None
-    return _parse_version(path, status.st_mtime_ns, status.st_size)
+    shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    return _parse_version(path, shown, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=64)
-def _parse_version(path: Path, _modified_ns: int, _size: int) -> _Module | None:
-    """Parse one version of a Python file; None when Python itself could not."""
+def _parse_version(path: Path, shown: str, _modified_ns: int, _size: int) -> _Module | None:
+    """Parse one version of a Python file, which messages call ``shown``; None when Python itself could not."""
     try:
         text = path.read_text(encoding="utf-8")
-        return _Module(
-            Source(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path), text), python.parse(text)
-        )
+        return _Module(Source(shown, text), python.parse(text))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return None
 
