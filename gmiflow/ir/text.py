@@ -76,16 +76,21 @@ def _component(component: Component) -> list[str]:
     for stage in component.stages:
         lines.append(f"    {stage.role} {stage.name} = {stage.type_name}  entry {stage.entry}")
         lines += [f"      {name} = {_value(value)}" for name, value in stage.params]
+        lines += [f"      needs {name} = {_value(value)}" for name, value in stage.needs]
+        lines += [f"      placed on devices {', '.join(map(str, stage.place))}"] if stage.place else []
+        lines += [f"      python {stage.python}"] if stage.python else []
         lines += [
             f"      {port.direction} {port.name}: {type_text(port.type)}"
             + (f" range {port.range[0]:g} .. {port.range[1]:g}" if port.range else "")
+            + (" optional" if port.optional else "")
             for port in stage.ports
         ]
     for edge in component.edges:
         lift = ", stacked over time" if edge.lift else ""
+        channel = f", depth {edge.depth}, on_full {edge.on_full}" if (edge.depth, edge.on_full) != (1, "block") else ""
         lines.append(
             f"    {edge.source_stage}.{edge.source_port} -> {edge.target_stage}.{edge.target_port}: "
-            f"{type_text(edge.type)}{lift}"
+            f"{type_text(edge.type)}{lift}{channel}"
         )
     return lines
 
