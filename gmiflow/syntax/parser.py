@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,12 @@ class Parsed:
 def read(path: Path, name: str) -> Source | Diagnostic:
     """Read a file as UTF-8 text; ``name`` is what messages call it."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # a pipe would make it wait
+            return Diagnostic(code="E0105", message=f"cannot read `{name}`: not a regular file", span=None)
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = (error.strerror or "cannot be read").lower()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = (getattr(error, "strerror", None) or "cannot be read").lower()
         return Diagnostic(code="E0105", message=f"cannot read `{name}`: {reason}", span=None)
     if len(data) > MAX_BYTES:
         return Diagnostic(code="E0106", message=f"`{name}` is larger than {MAX_BYTES >> 20} MiB", span=None)
