@@ -5,6 +5,7 @@ JSON and SARIF renderings are in `gmiflow.diagnostic_formats`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -16,6 +17,7 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _TAB = "    "
 _MAX_COLUMNS = 140
+_LONG_NAME = re.compile(r"`([^`]{60})[^`]{60,}([^`]{30})`")
 _CONTROLS = {code: 0x2400 + code for code in range(32) if code != 9} | {127: 0x2421}
 """Control characters to their pictures: a source line must not steer the terminal."""
 _COLORS = {
@@ -115,8 +117,8 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 def closest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that ``name`` is probably a misspelling of, or None.
 
-    A candidate counts when its edit distance is at most max(1, len(name) / 3); ties go to the first in
-    alphabetical order.
+    A candidate counts when its edit distance is at most max(1, len(name) / 3) and something of the name is
+    left; ties go to the first in alphabetical order.
     """
     limit = max(1, len(name) // 3)
     best: tuple[int, str] | None = None
@@ -124,7 +126,7 @@ def closest(name: str, candidates: Iterable[str]) -> str | None:
         if candidate == name or abs(len(candidate) - len(name)) > limit:
             continue
         distance = _edit_distance(name.lower(), candidate.lower(), limit)
-        if distance <= limit and (best is None or distance < best[0]):
+        if distance <= limit and distance < len(name) and (best is None or distance < best[0]):
             best = (distance, candidate)
     return best[1] if best else None
 
@@ -173,8 +175,7 @@ def _block(diagnostic: Diagnostic, color: bool) -> str:
         return f"{_COLORS[kind]}{text}{_COLORS['end']}" if color else text
 
     lines = [
-        paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.code}]")
-        + f": {diagnostic.message.translate(_CONTROLS)}"
+        paint(diagnostic.severity, f"{diagnostic.severity}[{diagnostic.code}]") + f": {_shown(diagnostic.message)}"
     ]
     places = [Label(span=diagnostic.span, text=diagnostic.label)] if diagnostic.span else []
     places += diagnostic.secondary
@@ -191,8 +192,13 @@ def _block(diagnostic: Diagnostic, color: bool) -> str:
             excerpt = [f"{' ' * width} {paint('place', '...')}", *excerpt[2:]]
         lines += excerpt
         previous = here
-    lines += [f"{' ' * width} = {note.translate(_CONTROLS)}" for note in diagnostic.notes]
+    lines += [f"{' ' * width} = {_shown(note)}" for note in diagnostic.notes]
     return "\n".join(lines) + "\n"
+
+
+def _shown(text: str) -> str:
+    """A message without control characters, and with the middle of very long names left out."""
+    return _LONG_NAME.sub(r"`\1...\2`", text).translate(_CONTROLS)
 
 
 def _excerpt(place: Label, mark: str, width: int, paint: Callable[[str, str], str]) -> list[str]:
@@ -211,7 +217,7 @@ def _excerpt(place: Label, mark: str, width: int, paint: Callable[[str, str], st
         f"{' ' * width}{paint('place', '-->')} {span.source.name}:{line}:{number}",
         f"{' ' * width} {gutter}",
         f"{paint('place', str(line).rjust(width))} {gutter} " + text.replace("\t", _TAB).rstrip(),
-        f"{' ' * width} {gutter} {indent}{carets}" + (f" {place.text}" if place.text else ""),
+        f"{' ' * width} {gutter} {indent}{carets}" + (f" {_shown(place.text)}" if place.text else ""),
     ]
 
 
