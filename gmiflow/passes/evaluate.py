@@ -267,10 +267,12 @@ def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, 
     notes: list[str] = []
     found = a_type(typed.type)
     if typed.is_auto:
-        notes = [f"a parameter admits `auto` when its type is `auto {expected}`"]
+        notes = [f"only a value of type `auto {expected}` may be `auto`"]
     elif expected.kind == "int" and typed.type.kind == "float":
         notes = ["`floor` and `ceil` make whole numbers"]
         found = f"the number {show(typed.value)}"
+    elif expected.kind == "enum" and typed.value in expected.members:
+        notes = ["members of an enum are written without quotes"]
     report.add("E0301", f"expected {a_type(expected)}, found {found}", expression.span, notes=notes)
 
 

@@ -96,10 +96,15 @@ def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:
         return
     message = f"{num_env} environments do not divide evenly over {parts} GMIs"
     notes = [
-        f"{larger} of them get {(small + 1) * stratum} environments, {parts - larger} get {small * stratum}; "
+        f"{larger} of them {_get(larger)} {(small + 1) * stratum} environments, "
+        f"{parts - larger} {_get(parts - larger)} {small * stratum}; "
         "the batch stays the same, and the others wait for the larger ones",
     ]
     report.add("W0502", message, span, severity="warning", notes=notes)
+
+
+def _get(count: int) -> str:
+    return "gets" if count == 1 else "get"
 
 
 def _gib(count: int) -> str:

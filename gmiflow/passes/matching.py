@@ -92,7 +92,7 @@ class Matcher:
             (wire.source_port.span, f"{source} is {shapes[0]}"),
             (wire.target_port.span, f"{target} is {shapes[1]}"),
         ]
-        places += self._size_origins(wire)
+        places += self._size_origins(wire) if code == "E0302" else []
         message = f"{source} is {shapes[0]}, but {target} takes {shapes[1]}"
         self._report.add(code, message, wire.span, secondary=places, notes=[why])
 

@@ -111,13 +111,15 @@ def _bad_operands(node: ast.Binary, left: Typed, right: Typed, report: Report) -
 
 
 def number_of(value: float, kind: ValueType, span: Span, report: Report) -> Typed | None:
-    """A number, if it is within what the runtime can hold."""
+    """A number, if it is within what the runtime can hold; bytes are whole."""
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
         report.add("E0412", "this whole number does not fit into 64 bits", span)
         return None
     if isinstance(value, float) and not math.isfinite(value):
         report.add("E0412", "this number is too large", span)
         return None
+    if isinstance(value, float) and kind.dimension == "bytes":
+        return number_of(round(value), kind, span, report)
     return Typed(value=value, type=kind)
 
 
@@ -129,6 +131,8 @@ def a_type(kind: ValueType) -> str:
         "float": "a number",
         "string": "a string",
         "auto": "`auto`",
+        "python": '`py "module:Class"`',
+        "devices": "`devices(...)`",
     }
     if kind.kind == "quantity":
         return DIMENSIONS[kind.dimension]

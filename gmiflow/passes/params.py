@@ -10,7 +10,7 @@ from gmiflow.passes.evaluate import evaluate, is_true, names_in
 from gmiflow.passes.imports import Broken, Named, Unit
 from gmiflow.passes.report import Report
 from gmiflow.passes.values import SCALARS, Typed, ValueType, automatic, show
-from gmiflow.source import Span
+from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
 
 _KIND_NAMES = {
@@ -58,7 +58,7 @@ class UnitScope:
         self.given: dict[str, Given] = {}
         self._scopes = scopes
         self._values: dict[str, Typed | None] = {}
-        self._evaluating: list[str] = []
+        self._evaluating: set[str] = set()
         scopes[unit] = self
 
     def of(self, unit: Unit) -> UnitScope:
@@ -113,16 +113,30 @@ class UnitScope:
     def param(self, param: ast.Param) -> Typed | None:
         """The value of a parameter of this file."""
         name = param.name.text
-        if name in self._values:
-            return self._values[name]
-        if name in self._evaluating:
+        if name in self._evaluating and name not in self._values:
             self.report.add("E0413", f"the value of `{name}` depends on itself", param.name.span)
             self._values[name] = None
-            return None
-        self._evaluating.append(name)
-        value = bind_param(param, self.given.get(name), self, self.report)
-        self._evaluating.pop()
-        return self._values.setdefault(name, value)
+        waiting = [] if name in self._values else [param]
+        while waiting:  # what a value needs comes first, so that a chain of thousands is no deep recursion
+            current = waiting[-1].name.text
+            needed = [] if current in self._evaluating else self._needs(waiting[-1])
+            self._evaluating.add(current)
+            if needed:
+                waiting += needed
+                continue
+            last = waiting.pop()
+            if current not in self._values:
+                value = bind_param(last, self.given.get(current), self, self.report)
+                self._values.setdefault(current, value)
+            self._evaluating.discard(current)
+        return self._values[name]
+
+    def _needs(self, param: ast.Param) -> list[ast.Param]:
+        """Parameters of this file that a parameter's value may need and that have no value yet."""
+        given = self.given.get(param.name.text)
+        names = names_in([param.default if given is None else given.expression, param.where])
+        found = [self.unit.names.get(name) for name in sorted(names) if name not in self._values]
+        return [p for p in found if isinstance(p, ast.Param) and p.name.text not in self._evaluating and p is not param]
 
     def _no_member(self, unit: Unit, kind: type[Named], module: ast.Name, name: ast.Name) -> None:
         members = _names_of(unit, (kind,))
@@ -237,12 +251,15 @@ def bind_arguments(
     names = [param.name.text for param in params]
     for name in overrides.keys() - set(names):
         message = f"`{called}` has no parameter `{name}`"
-        report.unknown("E0215", message, overrides[name].expression.span, name, names, what="its parameters are")
+        report.unknown("E0215", message, _path_of(overrides[name], name), name, names, what="its parameters are")
         return None
     local = LocalScope(home)
     for param in params:
         name = param.name.text
         chosen = overrides.get(name) or given.get(name)
+        if chosen is None and names_in([param.default]) & set(names) - local.values.keys():
+            local.values[name] = None  # `check_param_list` reports it
+            continue
         if chosen is None and param.default is None:
             places = [(param.name.span, "declared here")]
             report.add("E0210", f"`{called}` needs a value for `{name}`", at, secondary=places)
@@ -276,15 +293,23 @@ def _match_arguments(
     return given if ok else None
 
 
+def _path_of(given: Given, name: str) -> Span:
+    """The last word of the path of a `--set`."""
+    source = given.expression.span.source
+    path = source.name.removeprefix("--set ")
+    return Span(Source(source.name, path), len(path) - len(name), len(path))
+
+
 def check_param_list(params: Sequence[ast.Param], report: Report) -> None:
     """Names must be unique, and a default or `where` may use only parameters before it."""
     seen: dict[str, Span] = {}
     names = {param.name.text for param in params}
     for param in params:
         name = param.name.text
-        later = (names_in([param.default]) & names) - seen.keys()
+        used = names_in([param.default]) | (names_in([param.where]) - {name})
+        later = (used & names) - seen.keys()
         if later:
-            message = f"the default of `{name}` uses `{min(later)}`, which is not declared before it"
+            message = f"`{name}` uses `{min(later)}`, which is not declared before it"
             report.add("E0413", message, param.span)
         if name in seen:
             first = [(seen[name], "first declared here")]

@@ -164,7 +164,7 @@ def split_body(
                 continue
             seen[name] = statement.name.span
         elif not isinstance(statement, allowed):
-            report.add("E0116", f"{_STATEMENTS[type(statement)]} does not belong into {owner}", statement.span)
+            report.add("E0116", f"{_STATEMENTS[type(statement)]} does not belong in {owner}", statement.span)
             continue
         found[type(statement)].append(statement)
     return found

@@ -16,6 +16,7 @@ from gmiflow.passes.stages import check_require
 from gmiflow.passes.values import Typed
 from gmiflow.source import Span
 from gmiflow.syntax import ast
+from gmiflow.syntax.lexer import MAX_NESTING
 
 _FIELDS = {"memory": "memory_bytes", "reserve": "reserve_bytes"}
 """Setting to field of `Target`, where the names differ."""
@@ -49,7 +50,7 @@ class TargetReader:
         self._loader = loader
         self._hardware = hardware
         self._resolving: list[ast.Target] = []
-        self._cyclic: list[ast.Target] = []
+        self._cyclic: set[int] = set()
 
     def choose(self, scope: UnitScope, wanted: ast.Expression | None, overrides: Mapping[str, Given]) -> Target | None:
         """The target to compile for: the one asked for, the only one of the file, or this machine.
@@ -78,11 +79,15 @@ class TargetReader:
         self, home: UnitScope, target: ast.Target, arguments: tuple[ast.Argument, ...], caller: UnitScope, at: Span
     ) -> dict[str, Any] | None:
         """Fields of a target, those of its base included."""
-        if target in self._cyclic:
+        if id(target) in self._cyclic:
             return None
-        if target in self._resolving:
+        if any(target is other for other in self._resolving):
             self._report.add("E0413", f"target `{target.name.text}` is based on itself", at)
-            self._cyclic += self._resolving
+            self._cyclic.update(map(id, self._resolving))
+            return None
+        if len(self._resolving) >= MAX_NESTING:
+            self._report.add("E0107", f"targets are based on each other more than {MAX_NESTING} deep", at)
+            self._cyclic.update(map(id, self._resolving))
             return None
         self._resolving.append(target)
         try:

@@ -13,7 +13,7 @@ from gmiflow.ir.workflow import DType, PortType, RecordType, TensorType, Weights
 from gmiflow.passes.evaluate import evaluate
 from gmiflow.passes.params import LocalScope, kind_name
 from gmiflow.passes.report import Report
-from gmiflow.passes.values import INT
+from gmiflow.passes.values import INT, SCALARS
 from gmiflow.syntax import ast
 from gmiflow.syntax.words import AXES, DTYPES
 
@@ -112,6 +112,10 @@ def _check_axes(tensor: Tensor, node: ast.NamedType, report: Report) -> Tensor |
 
 def _record(node: ast.NamedType, scope: LocalScope, report: Report) -> RecordOf | None:
     first = node.path.names[0]
+    if len(node.path.names) == 1 and first.text in SCALARS:
+        notes = [f"elements of tensors are {', '.join(f'`{name}`' for name in DTYPES)}"]
+        report.add("E0306", f"`{node.span.text}` is a type of parameters, not of data", node.span, notes=notes)
+        return None
     if len(node.path.names) == 1 and first.text not in scope.outer.unit.names:
         records = [name for name, meaning in scope.outer.unit.names.items() if isinstance(meaning, ast.Record)]
         candidates = [*DTYPES, "weights", *records]
@@ -140,13 +144,12 @@ def record_type(record: ast.Record, scope: LocalScope, report: Report, *, time: 
         kind = port_type(item.type, scope, report)
         if kind is not None and not isinstance(kind, Tensor):
             report.add("E0306", "a field of a record is a tensor", item.type.span)
-            kind = None
-        if kind is None:
-            return None
-        if "time" in kind.dims:
+        elif kind is not None and "time" in kind.dims:
             report.add("E0306", "a field describes one step; `time` is added where the record is used", item.type.span)
-            return None
-        fields.append((item.name.text, _with_time(kind) if time else kind))
+        elif kind is not None:
+            fields.append((item.name.text, _with_time(kind) if time else kind))
+    if len(fields) < len(record.fields):
+        return None
     return RecordOf(name=record.name.text, declaration=record, fields=tuple(fields), time=time)
 
 

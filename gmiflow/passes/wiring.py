@@ -41,6 +41,7 @@ class Wiring:
         self._report = report
         self._driven: dict[tuple[str, str], Span] = {}
         self._doubtful: set[str] = set()
+        self._lost: set[str] = set()
         self._matcher = Matcher(report)
         self.unifier = self._matcher.unifier
         self.wires: list[Wire] = []
@@ -74,7 +75,7 @@ class Wiring:
                 self.whole = False
                 continue
             for port in stage.type.ports.values():
-                if port.direction == "in" and not self._may_be_open(stage, port):
+                if port.direction == "in" and port.name not in self._lost and not self._may_be_open(stage, port):
                     self._report_open(stage, port)
         for wire in find_cycles(self.wires):
             self._report.add("E0406", "these stages wait for each other within one step", wire.span)
@@ -120,12 +121,16 @@ class Wiring:
         return None
 
     def _spoil(self, edge: ast.Edge, target: StageOf | None) -> None:
-        """After a wrong edge: its inputs count as driven, so that only the edge itself is reported."""
+        """After a wrong edge: its inputs count as driven, so that only the edge itself is reported.
+
+        When the stage that it drives is unknown, inputs of these names may be those that were meant.
+        """
         self.whole = False
+        ports = edge.target.ports if edge.target.ports is not None else edge.source.ports
         if target is None:
+            self._lost |= {port.text for port in ports or ()}
             return
         self.used.add(target.name)
-        ports = edge.target.ports if edge.target.ports is not None else edge.source.ports
         if ports is None:
             self._doubtful.add(target.name)
         for port in ports or ():
@@ -141,7 +146,8 @@ class Wiring:
             return ()
         pairs = list(zip(left or right or (), right or left or (), strict=False))
         if left is not None and right is not None and len(left) != len(right):
-            self._report.add("E0211", f"{len(left)} ports on the left, {len(right)} on the right", edge.span)
+            counts = f"{len(left)} port{'s' * (len(left) > 1)} on the left, {len(right)} on the right"
+            self._report.add("E0211", counts, edge.span)
             self._spoil(edge, target)
             return ()
         return pairs
@@ -163,13 +169,17 @@ class Wiring:
             self._doubtful.add(target.name)
             return
         key = (target.name, b.name)
+        if a is None:
+            self._driven.setdefault(key, span)
+            self.whole = False
+            return
         if key in self._driven:
             first = [(self._driven[key], "driven here already")]
             self._report.add("E0403", f"input `{target.name}.{b.name}` is driven twice", right.span, secondary=first)
             self.whole = False
             return
         self._driven[key] = span
-        if a is None or a.shape is None or b.shape is None or not self._roles(edge, source, a, target, b):
+        if a.shape is None or b.shape is None or not self._roles(edge, source, a, target, b):
             self.whole = False
             return
         lift = has_time(b.shape) and not has_time(a.shape)

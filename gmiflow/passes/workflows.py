@@ -108,7 +108,8 @@ class WorkflowChecker:
             report.add("E0407", "only `async` has `max_staleness`", staleness.name_span, notes=notes)
         if workflow.name.text in self._scope.unit.module.broken:
             return
-        required = ["mode", "num_env"] + (["horizon"] if mode != "serve" else [])
+        trains = mode in ("sync", "async") or "mode" not in found  # a mode that is wrong asks for nothing more
+        required = ["mode", "num_env"] + (["horizon"] if trains else [])
         required += ["max_staleness"] if mode == "async" else []
         misspelt = {closest(s.name.text, WORKFLOW) for s in settings if s.name.text not in WORKFLOW}
         for name in required:

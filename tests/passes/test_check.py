@@ -204,7 +204,7 @@ def test_serving_needs_no_trainer_and_no_weights():
         ("4 GiB", "bytes", 4294967296),
         ("1.5 KiB + 512 B", "bytes", 2048),
         ("2 * 3 MiB", "bytes", 6291456),
-        ("50 % * 4 GiB", "bytes", 2147483648.0),
+        ("50 % * 4 GiB", "bytes", 2147483648),
         ("250 us", "seconds", 0.00025),
         ("2 min", "seconds", 120.0),
         ("3 kHz", "hertz", 3000.0),
