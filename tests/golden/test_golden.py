@@ -26,9 +26,7 @@ WORKFLOWS = [
 @pytest.mark.parametrize(("example", "workflow"), WORKFLOWS)
 def test_golden(example, workflow, stage, request, monkeypatch):
     monkeypatch.chdir(ROOT)
-    compilation = compile_file(
-        f"examples/{example}", Options(workflow=workflow), hardware=MACHINE, stop_after=stage
-    )
+    compilation = compile_file(f"examples/{example}", Options(workflow=workflow), hardware=MACHINE, stop_after=stage)
     assert not compilation.failed, compilation.diagnostics
     text = emitted(compilation, stage)
     path = Path(__file__).parent / Path(example).stem / f"{workflow}.{stage}.txt"
