@@ -146,6 +146,8 @@ class GMIPlan:
         stages: names of the stages it runs.
         num_env, env_offset: its environments, as a range of the training's global ids.
         memory_mib: memory cap on the device, 0 for none.
+        host: id of the first GMI of the process that it shares with others of its device, as a thread
+            with a CUDA stream of its own; None for a process of its own.
     """
 
     id: int
@@ -160,6 +162,7 @@ class GMIPlan:
     num_env: int
     env_offset: int
     memory_mib: int = 0
+    host: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,6 +200,14 @@ class LaunchPlan:
     def members(self, training: str) -> tuple[GMIPlan, ...]:
         """The GMIs of a training, in order of id."""
         return tuple(g for g in self.gmis if g.training == training)
+
+    def processes(self) -> dict[int, tuple[GMIPlan, ...]]:
+        """The GMIs of each process, in order of id; the key is the id of the first."""
+        found: dict[int, tuple[GMIPlan, ...]] = {}
+        for gmi in self.gmis:
+            first = gmi.id if gmi.host is None else gmi.host
+            found[first] = (*found.get(first, ()), gmi)
+        return found
 
     def to_json(self) -> str:
         """Deterministic text: fields in declaration order, two-space indent, newline at the end."""

@@ -64,6 +64,7 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
     runs = _join([f"{roles[name]} {name}" for name in gmi.stages])
     last = gmi.env_offset + gmi.num_env - 1
     device = "the CPU" if plan.target.device == "cpu" else f"GPU {gmi.device} ({gmi.backend}, share {gmi.share:g})"
+    device += f", in the process of GMI {gmi.host}" if gmi.host is not None else ""
     cores = f"{gmi.cores} CPU core{'s' if gmi.cores != 1 else ''}"
     sentences = [
         f"Runs {runs} of training {training.name} for environments {gmi.env_offset} to {last} of {training.num_env},"

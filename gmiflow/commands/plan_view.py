@@ -63,7 +63,9 @@ def table(plan: LaunchPlan) -> RenderableType:
 
 def _row(plan: LaunchPlan, gmi: GMIPlan) -> tuple[str, ...]:
     groups = [group for group in plan.collectives if gmi.id in group.members]
-    device = "cpu" if plan.target.device == "cpu" else f"gpu {gmi.device} ({gmi.backend}, {gmi.share:.0%})"
+    streams = gmi.host is not None and gmi.backend == "timeshare"
+    share = "streams" if streams else f"{gmi.backend}, {gmi.share:.0%}"
+    device = "cpu" if plan.target.device == "cpu" else f"gpu {gmi.device} ({share})"
     return (
         str(gmi.id),
         gmi.training,

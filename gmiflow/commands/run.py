@@ -135,7 +135,8 @@ def _show_plan(plan: LaunchPlan) -> None:
 
 def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
     """What `run` would write and start."""
-    from gmiflow.runtime.launch import assign_cpus
+    from gmiflow.runtime.processes import assign_cpus
+    from gmiflow.runtime.processes import command as command_of
 
     plan = job.plan
     click.echo(f"would write {directory}/: plan.json, params.json, {len(job.programs)} programs, logs, checkpoints")
@@ -145,11 +146,13 @@ def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
         click.echo(f"collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
     cpus = assign_cpus(plan.gmis)
     again = f" --resume {resume}" if resume else ""
-    for gmi in plan.gmis:
-        pinned = ",".join(map(str, cpus[gmi.id]))
+    for gmis in plan.processes().values():
+        pinned = ",".join(map(str, sorted({cpu for gmi in gmis for cpu in cpus[gmi.id]})))
+        started = " ".join(command_of(gmis, directory / "programs"))
+        ids = ", ".join(str(gmi.id) for gmi in gmis)
         click.echo(
-            f"GMI {gmi.id}: backend {gmi.backend}, CPUs {pinned}, {gmi.threads} threads: "
-            f"python {directory}/programs/{gmi.program} --rendezvous DIR --run-dir {directory}{again}"
+            f"{'GMIs' if len(gmis) > 1 else 'GMI'} {ids}: backend {gmis[0].backend}, CPUs {pinned}, "
+            f"{gmis[0].threads} threads: python {started} --rendezvous DIR --run-dir {directory}{again}"
         )
     click.echo("nothing was started")
 
@@ -173,7 +176,9 @@ def _run(job: Job, directory: Path, resume: str | None, output: str) -> int:
         result = run_plan(
             job.plan, directory / "programs", directory, resume=Path(resume) if resume else None, on_event=receive
         )
-    show([as_diagnostic(failure) for failure in failures])
+    survived = result.exit_code == 0  # a run that was restarted
+    found = [as_diagnostic(failure) for failure in failures]
+    show([dataclasses.replace(problem, severity="warning") if survived else problem for problem in found])
     if output == "text":
         _summary(job.plan, result, directory)
     return result.exit_code
@@ -200,4 +205,11 @@ def _summary(plan: LaunchPlan, result: Any, directory: Path) -> None:  # noqa: A
             f"{training.name}: {result.status} after {made} iterations, {shown}, {steps:,} env steps in "
             f"{duration(result.wall_s)} ({steps / max(result.wall_s, 1e-9):,.0f} per second)"
         )
+    for replicas in result.replicas:
+        if replicas.mean_return is not None:
+            margin = f" ± {replicas.half_width:,.1f} (95 % confidence)" if replicas.half_width is not None else ""
+            count = len(replicas.trainings)
+            click.echo(f"{replicas.name}: {count} replicas, mean return {replicas.mean_return:,.1f}{margin}")
+    if result.restarts:
+        click.echo(f"restarted {result.restarts} times")
     click.echo(f"run directory {directory}")

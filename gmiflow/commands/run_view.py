@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.events import Checkpoint, Event, Iteration, Started
+from gmiflow.runtime.events import Checkpoint, Event, Iteration, Restarting, Started
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -47,6 +47,8 @@ class LineView:
             self._iteration(event)
         elif isinstance(event, Checkpoint):
             click.echo(f"{event.training}: checkpoint {event.path}", err=True)
+        elif isinstance(event, Restarting):
+            click.echo(restart_text(event), err=True)
 
     def _iteration(self, event: Iteration) -> None:
         rate = self._rates[event.training]
@@ -98,6 +100,8 @@ class BarView:
             self._progress.console.print(started_text(event), highlight=False)
             for name, iteration in event.iteration.items():
                 self._progress.update(self._tasks[name], completed=iteration)
+        elif isinstance(event, Restarting):
+            self._progress.console.print(restart_text(event), highlight=False)
         elif isinstance(event, Iteration):
             rate = self._rates[event.training]
             rate.add(event)
@@ -162,6 +166,11 @@ def started_text(event: Started) -> str:
     after = f", going on after iteration {max(resumed.values())}" if resumed else ""
     first = f"started {len(event.cpus)} GMIs in {event.start_s:.1f} s{after}"
     return "\n".join([first, *fallbacks(event.lowering)])
+
+
+def restart_text(event: Restarting) -> str:
+    """When a failed run is started again."""
+    return f"starting all GMIs again from the last checkpoints (restart {event.restart} of at most {event.limit})"
 
 
 def fallbacks(lowering: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -19,6 +19,8 @@ class Slice:
         share: part of the device, 0 < share <= 1.
         cores: CPU cores, threads: torch threads.
         num_env, env_offset: range of global environment ids.
+        memory_mib: memory cap on the device, 0 for none.
+        host: index of the first slice of the process that this one shares; None for a process of its own.
     """
 
     component: str
@@ -30,6 +32,7 @@ class Slice:
     num_env: int
     env_offset: int
     memory_mib: int = 0
+    host: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,6 +48,7 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"  gmi {index}: {part.component} [{', '.join(part.group)}] "
         f"env {part.env_offset}..{part.env_offset + part.num_env} "
         f"device {part.device} share {part.share:.4g} cores {part.cores} threads {part.threads}"
+        + (f" in the process of gmi {part.host}" if part.host is not None else "")
         for index, part in enumerate(sized.slices)
     ]
     return _join(lines + _rejected(sized.rejected))

@@ -38,6 +38,7 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
             num_env=part.num_env,
             env_offset=part.env_offset,
             memory_mib=part.memory_mib,
+            host=part.host,
         )
         for index, part in enumerate(sized.slices)
     )

@@ -45,24 +45,14 @@ def size(mapped: MappedWorkflow, *, hardware: Hardware) -> SizedWorkflow:
     devices = [_devices(component, index, workflow) for index, component in enumerate(workflow.components)]
     total = sum(len(d) for d in devices) * gmi_per_gpu
     crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
-    backend = _backend(workflow, max(crowd.values()), origins)
-    slices: list[Slice] = []
-    for component, where in zip(workflow.components, devices, strict=True):
-        places = [device for device in where for _ in range(gmi_per_gpu)]
-        _require_strata(workflow, num_env, stratum, len(places))
-        slices.extend(
-            Slice(
-                component=component.name,
-                group=mapped.groups[0],
-                device=device,
-                share=1.0 / crowd[device],
-                cores=max(1, cores // total),
-                threads=max(1, cores // total) if workflow.target.device == "cpu" else 1,
-                num_env=count,
-                env_offset=offset,
-            )
-            for device, (offset, count) in zip(places, cut(num_env, stratum, len(places)), strict=True)
-        )
+    alone = all(len(d) == 1 for d in devices) and gmi_per_gpu == 1
+    shared = _shares_processes(workflow, max(crowd.values()), alone=alone)
+    backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
+    placed = tuple(
+        (component, [device for device in where for _ in range(gmi_per_gpu)])
+        for component, where in zip(workflow.components, devices, strict=True)
+    )
+    slices = _slices(mapped, placed, num_env, max(1, cores // total), shared=shared)
     return SizedWorkflow(
         mapped=mapped,
         num_env=num_env,
@@ -71,9 +61,50 @@ def size(mapped: MappedWorkflow, *, hardware: Hardware) -> SizedWorkflow:
         execution=execution,
         backend=backend,
         cores=min(cores, total * max(1, cores // total)),
-        slices=tuple(slices),
+        slices=slices,
         origins=tuple(origins),
     )
+
+
+def _slices(
+    mapped: MappedWorkflow,
+    placed: Sequence[tuple[Component, Sequence[int]]],
+    num_env: int,
+    cores: int,
+    *,
+    shared: bool,
+) -> tuple[Slice, ...]:
+    """One slice per GMI.
+
+    Args:
+        mapped: what to cut.
+        placed: each component with the devices of its GMIs.
+        num_env: environments of each component.
+        cores: CPU cores of each GMI.
+        shared: whether the GMIs of a device share a process.
+    """
+    workflow = mapped.workflow
+    stratum = math.gcd(STRATUM, num_env)
+    crowd = Counter(device for _, places in placed for device in places)
+    hosts: dict[int, int] = {}
+    slices: list[Slice] = []
+    for component, places in placed:
+        _require_strata(workflow, num_env, stratum, len(places))
+        for device, (offset, count) in zip(places, cut(num_env, stratum, len(places)), strict=True):
+            slices.append(
+                Slice(
+                    component=component.name,
+                    group=mapped.groups[0],
+                    device=device,
+                    share=1.0 / crowd[device],
+                    cores=cores,
+                    threads=cores if workflow.target.device == "cpu" else 1,
+                    num_env=count,
+                    env_offset=offset,
+                    host=hosts.setdefault(device, len(slices)) if shared and crowd[device] > 1 else None,
+                )
+            )
+    return tuple(slices)
 
 
 def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
@@ -142,7 +173,22 @@ def _execution(workflow: Workflow, origins: list[tuple[str, str]]) -> Execution:
     return wished
 
 
-def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]]) -> Backend:
+def _shares_processes(workflow: Workflow, crowd: int, *, alone: bool) -> bool:
+    """Whether the GMIs of a GPU are threads of one process: green ones, and whole trainings side by side.
+
+    Args:
+        workflow: with its target.
+        crowd: GMIs on the fullest device.
+        alone: whether every training is one GMI.
+    """
+    target = workflow.target
+    if target.device == "cpu" or crowd == 1:
+        return False
+    foreign = any(stage.python for component in workflow.components for stage in component.stages)
+    return target.backend == "green" or (target.backend == "auto" and alone and not foreign)
+
+
+def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]], *, shared: bool) -> Backend:
     """The backend; ``crowd`` is the number of GMIs on the fullest device."""
     device, wished = workflow.target.device, workflow.target.backend
     if (wished == "cpu") != (device == "cpu") and wished != "auto":
@@ -160,6 +206,9 @@ def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]]) -> 
     if device == "cpu":
         origins.append(("backend", "default"))
         return "cpu"
+    if shared:
+        origins.append(("backend", "default: independent trainings side by side, as streams of one process per GPU"))
+        return "timeshare"
     origins.append(("backend", f"default: {'several processes share a GPU' if crowd > 1 else 'one process per GPU'}"))
     return "mps" if crowd > 1 else "timeshare"
 

@@ -95,13 +95,43 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Restarting:
+    """All GMIs have ended after a failure and are started again, from the last checkpoints.
+
+    Attributes:
+        restart: 1 for the first.
+        limit: how often a run is restarted.
+    """
+
+    restart: int
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
     """Everything has ended, and nothing is left running. The last event."""
 
     result: RunResult
 
 
-Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Finished
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaSummary:
+    """What replicas of one training reached together.
+
+    Attributes:
+        name: of the training, without the replica's number.
+        trainings: names of the replicas.
+        mean_return: mean over those that have one; None when none has.
+        half_width: half the width of its 95 % confidence interval (Student's t); None for fewer than two values.
+    """
+
+    name: str
+    trainings: tuple[str, ...]
+    mean_return: float | None
+    half_width: float | None
+
+
+Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Restarting | Finished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +147,8 @@ class RunResult:
         mean_return: of the last iteration's window, per training; None when no episode ended.
         checksums: of the final weights, equal on all GMIs; only of trainings that ended in order.
         report: the summary on disk.
+        restarts: how often the GMIs were started again.
+        replicas: a summary per training with replicas.
     """
 
     status: Status
@@ -128,3 +160,5 @@ class RunResult:
     mean_return: dict[str, float | None]
     checksums: dict[str, str]
     report: Path
+    restarts: int = 0
+    replicas: tuple[ReplicaSummary, ...] = ()

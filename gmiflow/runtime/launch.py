@@ -11,20 +11,19 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gmiflow.hardware import detect
-from gmiflow.plan import Backend, GMIPlan, LaunchPlan
-from gmiflow.runtime.events import Event, Failure, Finished, Iteration, RunResult
-from gmiflow.runtime.failure import LAUNCH_FAILED, GMIError, RuntimeFailure, error
-from gmiflow.runtime.forkserver import SpawnRequest
+from gmiflow.plan import Backend, LaunchPlan
+from gmiflow.runtime.events import Event, Finished, Iteration, Restarting, RunResult
+from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.gmi.base import GMIBackend
-from gmiflow.runtime.gmi.cpus import CPUDemand, Topology, read_topology
-from gmiflow.runtime.gmi.cpus import assign_cpus as cores_for
 from gmiflow.runtime.gmi.registry import make_backend
+from gmiflow.runtime.outcome import details, not_started, result_of
+from gmiflow.runtime.processes import gpu_uuids, preloaded_modules, spawn_requests
 from gmiflow.runtime.record import Recorder, write_report
 from gmiflow.runtime.rendezvous import Rendezvous, clean_stale
 from gmiflow.runtime.run_directory import RunDirectory
@@ -33,6 +32,10 @@ from gmiflow.runtime.supervisor import Limits, Supervisor
 from gmiflow.runtime.telemetry import Telemetry
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+MAX_RESTARTS = 3
+"""How often a run with `on_failure = restart` is started again before its failure stands."""
 
 
 def run_plan(
@@ -61,11 +64,72 @@ def run_plan(
         The result. Failures of GMIs are in it; they are not raised.
     """
     start = time.monotonic()
-    limits = limits or Limits()
-    directory = RunDirectory(run_dir.resolve())
-    directory.logs.mkdir(parents=True, exist_ok=True)
+    run = _Run(
+        plan=plan,
+        programs=programs,
+        directory=RunDirectory(run_dir.resolve()),
+        resume=resume,
+        on_event=on_event,
+        limits=limits or Limits(),
+    )
+    run.directory.logs.mkdir(parents=True, exist_ok=True)
     clean_stale()
+    supervisors: list[Supervisor] = []
     try:
+        with contextlib.ExitStack() as stack:
+            backends = _prepare_backends(plan, run.directory.path, stack)
+            telemetry = run.attempt(backends, supervisors)
+            while _restartable(plan, supervisors):
+                on_event(Restarting(restart=len(supervisors), limit=MAX_RESTARTS))
+                for backend in backends.values():
+                    backend.recover()
+                telemetry = run.attempt(backends, supervisors)
+        result = result_of(plan, supervisors, run.directory, time.monotonic() - start)
+        report = {**details(plan, supervisors[-1]), "restarts": result.restarts, "telemetry": telemetry}
+        write_report(run.directory.report, result, report)
+    except GMIError as problem:
+        result = not_started(problem.failure, run.directory, time.monotonic() - start)
+        on_event(result.failures[0])
+        write_report(run.directory.report, result, {})
+    on_event(Finished(result=result))
+    return result
+
+
+def _restartable(plan: LaunchPlan, supervisors: list[Supervisor]) -> bool:
+    """Whether the run goes on after how it ended: a failure that came after iterations, not one of the start."""
+    wanted = any(training.on_failure == "restart" for training in plan.trainings)
+    last = supervisors[-1]
+    if not wanted or last.status != "failed" or last.stopped_by is not None or len(supervisors) > MAX_RESTARTS:
+        return False
+    return any(merger.latest is not None for merger in last.mergers.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """What all attempts of a run have in common; see `run_plan`."""
+
+    plan: LaunchPlan
+    programs: Path
+    directory: RunDirectory
+    resume: Path | None
+    on_event: Callable[[Event], None]
+    limits: Limits
+
+    def attempt(self, backends: Mapping[str, GMIBackend], supervisors: list[Supervisor]) -> dict[str, Any]:
+        """Start all GMIs and watch them until they have ended; a later attempt goes on from the last checkpoints.
+
+        Args:
+            backends: which made the slices.
+            supervisors: of the attempts before; the new one is appended.
+
+        Returns:
+            Telemetry's summary.
+
+        Raises:
+            GMIError: E0711 when the GMIs cannot be started.
+        """
+        plan, directory = self.plan, self.directory
+        again = bool(supervisors)
         with contextlib.ExitStack() as stack:
             recorder: Recorder | None = None
             first_training = plan.trainings[0].name
@@ -73,109 +137,35 @@ def run_plan(
             def record(event: Event) -> None:
                 if isinstance(event, Iteration) and recorder is not None:
                     recorder.iteration(event, telemetry.scalars() if event.training == first_training else None)
-                on_event(event)
+                self.on_event(event)
 
-            backends = _prepare_backends(plan, directory.path, stack)
             rendezvous = Rendezvous.create(len(plan.gmis))
             stack.callback(rendezvous.remove)
             server = ForkServer(preloaded_modules(plan), directory.logs / "forkserver.log")
             stack.enter_context(server)
-            supervisor = Supervisor(plan, rendezvous, server, directory, backends, limits, record)
+            supervisor = Supervisor(plan, rendezvous, server, directory, backends, self.limits, record)
             stack.callback(supervisor.close)
-            telemetry = Telemetry(directory.path, _gpu_uuids(plan.gmis), lambda: supervisor.processes)
+            telemetry = Telemetry(directory.path, gpu_uuids(plan.gmis), lambda: supervisor.processes)
             stack.enter_context(telemetry)
             stack.enter_context(_signals_go_to(supervisor))
-            for request in spawn_requests(plan, programs, directory, rendezvous, backends, resume, limits):
+            arguments = self._arguments(rendezvous, again=again)
+            for request in spawn_requests(plan, self.programs, directory, arguments, backends):
                 server.spawn(request)
                 supervisor.expect(request.gmi)
             # Loads TensorBoard while the fork server loads torch.
-            recorder = Recorder(directory, [training.name for training in plan.trainings])
+            recorder = Recorder(directory, [training.name for training in plan.trainings], again=again)
             stack.callback(recorder.close)
             supervisor.run()
-        result = _result(plan, supervisor, directory, time.monotonic() - start)
-        write_report(directory.report, result, {**_details(plan, supervisor), "telemetry": telemetry.summary()})
-    except GMIError as problem:
-        result = _not_started(problem.failure, directory, time.monotonic() - start)
-        on_event(result.failures[0])
-        write_report(directory.report, result, {})
-    on_event(Finished(result=result))
-    return result
+        supervisors.append(supervisor)
+        return telemetry.summary()
 
-
-def preloaded_modules(plan: LaunchPlan) -> list[str]:
-    """Modules that the fork server may load: the plan's own entries inside this package.
-
-    Those do nothing but define classes. A user's module might start threads, so each GMI loads it.
-    """
-    entries = [stage.entry for training in plan.trainings for stage in training.stages if stage.python is None]
-    modules = dict.fromkeys(entry.partition(":")[0] for entry in entries)
-    return [module for module in modules if module.startswith("gmiflow.")]
-
-
-def assign_cpus(gmis: Sequence[GMIPlan], topology: Topology | None = None) -> dict[int, list[int]]:
-    """Logical CPUs for each GMI, by id: whole cores near its GPU, its own as long as there are enough.
-
-    Args:
-        gmis: the GMIs of this machine.
-        topology: the usable cores; default: this process's.
-    """
-    nodes = _gpu_nodes(gmis)
-    demands = [CPUDemand(cores=gmi.cores, node=nodes.get(gmi.device)) for gmi in gmis]
-    cpus = cores_for(topology or read_topology(), demands)
-    return {gmi.id: list(mine) for gmi, mine in zip(gmis, cpus, strict=True)}
-
-
-def _gpu_uuids(gmis: Sequence[GMIPlan]) -> tuple[str, ...]:
-    """UUIDs of the GPUs up to the last that the GMIs use, by device; empty without GPUs."""
-    devices = [gmi.device for gmi in gmis if gmi.backend != "cpu"]
-    return tuple(gpu.uuid for gpu in detect().gpus[: max(devices) + 1]) if devices else ()
-
-
-def _gpu_nodes(gmis: Sequence[GMIPlan]) -> dict[int, int | None]:
-    """NUMA node of each GPU that the GMIs use, by device; empty without GPUs."""
-    uuids = _gpu_uuids(gmis)
-    if not uuids:
-        return {}
-    from gmiflow.runtime.gmi.nvml import gpu_nodes
-
-    return dict(enumerate(gpu_nodes(uuids)))
-
-
-def spawn_requests(
-    plan: LaunchPlan,
-    programs: Path,
-    directory: RunDirectory,
-    rendezvous: Rendezvous,
-    backends: Mapping[str, GMIBackend],
-    resume: Path | None,
-    limits: Limits,
-) -> list[SpawnRequest]:
-    """What the fork server is asked to start.
-
-    Raises:
-        GMIError: E0711 when a program is missing.
-    """
-    arguments = ["--rendezvous", str(rendezvous.path), "--run-dir", str(directory.path)]
-    arguments += ["--timeout-s", f"{limits.collective_s:g}"]
-    if resume is not None:
-        arguments += ["--resume", str(resume.resolve())]
-    cpus = assign_cpus(plan.gmis)
-    requests: list[SpawnRequest] = []
-    for gmi in plan.gmis:
-        program = (programs / gmi.program).resolve()
-        if not program.is_file():
-            raise error(LAUNCH_FAILED, f"the program of GMI {gmi.id} is missing: {program}")
-        requests.append(
-            SpawnRequest(
-                gmi=gmi.id,
-                program=str(program),
-                arguments=arguments,
-                environment=backends[gmi.backend].environment(gmi),
-                cpus=cpus[gmi.id],
-                log=str(directory.log(gmi.id)),
-            )
-        )
-    return requests
+    def _arguments(self, rendezvous: Rendezvous, *, again: bool) -> list[str]:
+        """The command line of every process."""
+        arguments = ["--rendezvous", str(rendezvous.path), "--run-dir", str(self.directory.path)]
+        arguments += ["--timeout-s", f"{self.limits.collective_s:g}"]
+        if self.resume is not None:
+            arguments += ["--resume", str(self.resume.resolve())]
+        return [*arguments, "--continue"] if again else arguments
 
 
 def _prepare_backends(plan: LaunchPlan, run_dir: Path, stack: contextlib.ExitStack) -> dict[str, GMIBackend]:
@@ -215,73 +205,3 @@ def _signals_go_to(supervisor: Supervisor) -> Generator[None]:
             signal.signal(number, handler)
         reading.close()
         writing.close()
-
-
-def _result(plan: LaunchPlan, supervisor: Supervisor, directory: RunDirectory, wall_s: float) -> RunResult:
-    status = supervisor.status
-    interrupted = 128 + (supervisor.stopped_by or 0)
-    mergers = supervisor.mergers
-    checksums = {
-        training.name: supervisor.done[first].checksum
-        for training in plan.trainings
-        if (first := plan.members(training.name)[0].id) in supervisor.done
-    }
-    return RunResult(
-        status=status,
-        exit_code={"finished": 0, "failed": 1, "interrupted": interrupted}[status],
-        failures=tuple(supervisor.failures),
-        wall_s=wall_s,
-        iterations={name: m.latest.iteration if m.latest is not None else 0 for name, m in mergers.items()},
-        env_steps={name: m.env_steps for name, m in mergers.items()},
-        mean_return={name: m.latest.mean_return if m.latest is not None else None for name, m in mergers.items()},
-        checksums=checksums,
-        report=directory.report,
-    )
-
-
-def _not_started(failure: RuntimeFailure, directory: RunDirectory, wall_s: float) -> RunResult:
-    """The result of a run that failed before its first process."""
-    event = Failure(gmi=None, training=None, failure=failure, reason="not started")
-    return RunResult(
-        status="failed",
-        exit_code=1,
-        failures=(event,),
-        wall_s=wall_s,
-        iterations={},
-        env_steps={},
-        mean_return={},
-        checksums={},
-        report=directory.report,
-    )
-
-
-def _details(plan: LaunchPlan, supervisor: Supervisor) -> dict[str, Any]:
-    """Per training and per GMI: where the time went, and what was reached."""
-    trainings: dict[str, Any] = {}
-    for training in plan.trainings:
-        merger = supervisor.mergers[training.name]
-        members = plan.members(training.name)
-        latest = merger.latest
-        checksums = sorted({supervisor.done[g.id].checksum for g in members if g.id in supervisor.done})
-        trainings[training.name] = {
-            "iterations": latest.iteration if latest is not None else 0,
-            "execution": {"planned": training.execution, **supervisor.lowering.get(training.name, {})},
-            "env_steps": merger.env_steps,
-            "env_steps_per_s": round(merger.env_steps / merger.seconds, 1) if merger.seconds else None,
-            "mean_return": latest.mean_return if latest is not None else None,
-            "episode_length": latest.episode_length if latest is not None else None,
-            "metrics": latest.metrics if latest is not None else {},
-            "weights": {"checksums": checksums, "equal_on_all_gmis": len(checksums) == 1},
-            "gmis": [
-                {
-                    "id": gmi.id,
-                    "env_offset": gmi.env_offset,
-                    "num_env": gmi.num_env,
-                    "slice": supervisor.slices[gmi.id],
-                    "setup_s": round(supervisor.setup_s.get(gmi.id, 0.0), 4),
-                    "seconds": {name: round(s, 4) for name, s in merger.times[gmi.id].items()},
-                }
-                for gmi in members
-            ],
-        }
-    return {"trainings": trainings}

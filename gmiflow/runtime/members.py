@@ -11,7 +11,7 @@ from gmiflow.plan import GMIPlan
 from gmiflow.runtime.linux import processor_ticks
 from gmiflow.runtime.messages import Done, Ready
 
-_LOG_LINES = 20
+_LOG_LINES = 30
 _LOG_BYTES = 16384
 
 

@@ -1,35 +1,35 @@
-"""`main`: a generated program as a process of its own.
+"""`main`: a generated program as a process of its own; `run_programs`: one or several in this process.
 
 This is where process-global things are set (threads, logging, module path, precision), from the
-program's constants; the stages and `GMIRuntime` touch none, so they also run as one of several GMIs
-in a host process.
+programs' constants; the stages and `GMIRuntime` touch none, so that several GMIs can share a process,
+each in a thread of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from gmiflow.plan import CollectivePlan
-from gmiflow.runtime.comm.collectives.base import Collective
-from gmiflow.runtime.comm.collectives.ip import CONTROL_SLOT_BYTES, SLOT_BYTES, TIMEOUT_S, IPCollective
-from gmiflow.runtime.comm.collectives.local import LocalCollective
+from gmiflow.runtime.comm.collectives.ip import TIMEOUT_S
+from gmiflow.runtime.connect import Switchboard
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMI, GMIRuntime, run_gmi
 from gmiflow.runtime.execution.clock import StageClock
-from gmiflow.runtime.failure import NOT_SUPPORTED, STAGE_RAISED, GMIError, RuntimeFailure, error
-from gmiflow.runtime.gmi.registry import make_backend
-from gmiflow.runtime.messages import Failed, Hello
+from gmiflow.runtime.failure import STAGE_RAISED, GMIError, RuntimeFailure
+from gmiflow.runtime.messages import Failed
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.reporter import LogReporter, SocketReporter
 from gmiflow.runtime.run_directory import find_checkpoint
+from gmiflow.runtime.slices import Slices
 from gmiflow.runtime.stages import load_entry
 
 logger = logging.getLogger(__name__)
@@ -39,23 +39,34 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """The command line of a generated program; see `parse_options`."""
+    """The command line of a generated program; see `add_options`."""
 
     rendezvous: Path
     run_dir: Path | None
     resume: Path | None
     timeout_s: float
+    go_on: bool = False
+
+    def checkpoint(self, training: str) -> Path | None:
+        """The checkpoint to start from, or None to start anew.
+
+        Raises:
+            GMIError: E0707 when the one asked for is not there.
+        """
+        if self.go_on and self.run_dir is not None:
+            with contextlib.suppress(GMIError):  # the run may have failed before its first checkpoint
+                return find_checkpoint(self.run_dir, training)
+        return find_checkpoint(self.resume, training) if self.resume is not None else None
 
 
 def main(program: Program, arguments: Sequence[str] | None = None) -> None:
     """Run one GMI and leave the process: status 0 when it has done its work, 1 when it failed."""
     options = parse_options(program, arguments)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    sys.exit(run_process(program, options))
+    sys.exit(run_programs([program], options))
 
 
 def parse_options(program: Program, arguments: Sequence[str] | None = None) -> Options:
-    """Read the command line; ``arguments`` defaults to that of the process."""
+    """Read the command line of a generated program; ``arguments`` defaults to that of the process."""
     gmi = program.gmi
     parser = argparse.ArgumentParser(
         description=f"GMI {gmi.id} of {program.gmis}: {', '.join(gmi.stages)} of the training "
@@ -63,42 +74,130 @@ def parse_options(program: Program, arguments: Sequence[str] | None = None) -> O
         epilog="`gmiflow run` starts all programs of a plan and watches them. To start them by hand, give every "
         "program the same fresh directory: python gmi_00.py --rendezvous DIR & python gmi_01.py --rendezvous DIR",
     )
+    add_options(parser)
+    return chosen_options(parser.parse_args(arguments))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What every process of a run is told."""
     parser.add_argument("--rendezvous", type=Path, required=True, metavar="DIR", help="where the GMIs meet")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where checkpoints go (none: not written)")
     parser.add_argument("--resume", type=Path, metavar="CHECKPOINT", help="checkpoint or run directory to go on from")
     parser.add_argument(
+        "--continue", action="store_true", dest="go_on", help="go on from the last checkpoint in --run-dir, if any"
+    )
+    parser.add_argument(
         "--timeout-s", type=float, default=TIMEOUT_S, metavar="S", help="how long to wait for a GMI (%(default)g)"
     )
-    given = parser.parse_args(arguments)
-    return Options(rendezvous=given.rendezvous, run_dir=given.run_dir, resume=given.resume, timeout_s=given.timeout_s)
 
 
-def run_process(program: Program, options: Options) -> int:
-    """Run one GMI; the exit status. Failures are logged with their traceback and reported without."""
+def chosen_options(given: argparse.Namespace) -> Options:
+    """What was given for `add_options`."""
+    return Options(
+        rendezvous=given.rendezvous,
+        run_dir=given.run_dir,
+        resume=given.resume,
+        timeout_s=given.timeout_s,
+        go_on=given.go_on,
+    )
+
+
+def run_programs(programs: Sequence[Program], options: Options) -> int:
+    """Run GMIs in this process, several as a thread each; the exit status.
+
+    Failures are logged with their traceback and reported without.
+    """
+    shown = "%(asctime)s %(levelname)s " + ("%(threadName)s: " if len(programs) > 1 else "") + "%(message)s"
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=shown)
     rendezvous = Rendezvous.join(options.rendezvous)
-    progress = rendezvous.progress()
-    slot = progress.slot(program.gmi.id) if progress is not None else None
-    clock = StageClock([stage.name for stage in program.training.stages], slot)
-    listening = rendezvous.socket.exists()
-    reporter = SocketReporter(rendezvous.socket, program.gmi.id, clock) if listening else LogReporter()
-    collectives: list[Collective] = []
+    workers = [_Worker(program, options, rendezvous) for program in programs]
+    slices = Slices(programs)
     try:
-        reporter.send(_prove(program))
-        _set_up_process(program)
-        context = _connect(program, options, rendezvous, collectives)
-        gmi_class = load_entry(program.training.gmi, GMI) if program.training.gmi is not None else GMI
-        run_gmi(gmi_class, GMIRuntime(context, reporter, clock))
+        slices.open()
+        _set_up_process(programs)
+        switchboard = Switchboard(programs, rendezvous, slices.device, options.timeout_s)
+        return _run_all(workers, slices, switchboard)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as problem:
-        logger.exception("GMI %d gives up", program.gmi.id)
-        reporter.send(Failed(gmi=program.gmi.id, failure=explain(problem, program, clock)))
-        return 1
+        return workers[0].give_up(problem)
     finally:
-        for collective in collectives:
-            collective.close()
-        reporter.close()
-    return 0
+        for worker in workers:
+            worker.reporter.close()
+        slices.close()
+
+
+def _run_all(workers: Sequence[_Worker], slices: Slices, switchboard: Switchboard) -> int:
+    """The worst exit status of the workers."""
+    if len(workers) == 1:
+        return workers[0].run(slices, switchboard)
+    threads = [
+        threading.Thread(target=worker.run, args=(slices, switchboard), name=f"GMI {worker.id}", daemon=True)
+        for worker in workers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(worker.status for worker in workers)
+
+
+class _Worker:
+    """One GMI of this process.
+
+    Attributes:
+        status: exit status that it asks for.
+    """
+
+    def __init__(self, program: Program, options: Options, rendezvous: Rendezvous) -> None:
+        """Join the supervisor, if there is one."""
+        self.id = program.gmi.id
+        self.status = 0
+        self._program = program
+        self._options = options
+        progress = rendezvous.progress()
+        slot = progress.slot(self.id) if progress is not None else None
+        self._clock = StageClock([stage.name for stage in program.training.stages], slot)
+        listening = rendezvous.socket.exists()
+        self.reporter = SocketReporter(rendezvous.socket, self.id, self._clock) if listening else LogReporter()
+
+    def run(self, slices: Slices, switchboard: Switchboard) -> int:
+        """Do the GMI's work in the current thread; the exit status."""
+        with contextlib.ExitStack() as stack:
+            try:
+                self._run(slices, switchboard, stack)
+            except KeyboardInterrupt:
+                self.status = INTERRUPTED
+            except Exception as problem:
+                self.give_up(problem)
+        return self.status
+
+    def _run(self, slices: Slices, switchboard: Switchboard, stack: contextlib.ExitStack) -> None:
+        program, options = self._program, self._options
+        slices.enter_thread()
+        self.reporter.send(slices.prove(program.gmi))
+        collectives, control = switchboard.connect(program, stack)
+        training = program.training
+        context = GMIContext(
+            program=program,
+            device=slices.device,
+            collectives=collectives,
+            control=control,
+            run_dir=options.run_dir,
+            resume=options.checkpoint(training.name),
+            turn=switchboard.turn,
+            stream=slices.make_stream(program.gmi, 0),
+            make_stream=lambda priority: slices.require_stream(program.gmi, priority),
+        )
+        gmi_class = load_entry(training.gmi, GMI) if training.gmi is not None else GMI
+        run_gmi(gmi_class, GMIRuntime(context, self.reporter, self._clock))
+
+    def give_up(self, problem: Exception) -> int:
+        """Tell why; the exit status."""
+        logger.error("GMI %d gives up", self.id, exc_info=problem)
+        self.reporter.send(Failed(gmi=self.id, failure=explain(problem, self._program, self._clock)))
+        self.status = 1
+        return self.status
 
 
 def explain(problem: Exception, program: Program, clock: StageClock) -> RuntimeFailure:
@@ -114,54 +213,14 @@ def explain(problem: Exception, program: Program, clock: StageClock) -> RuntimeF
     return failure if stage is None else failure.at(stage.name, stage.file, stage.line)
 
 
-def _prove(program: Program) -> Hello:
-    gmi = program.gmi
-    return Hello(gmi=gmi.id, slice=make_backend(gmi.backend).prove(gmi))
-
-
-def _set_up_process(program: Program) -> None:
-    """What belongs to the process as a whole."""
-    torch.set_num_threads(program.gmi.threads)
-    allowed = program.training.precision == "tf32"
+def _set_up_process(programs: Sequence[Program]) -> None:
+    """What belongs to the process as a whole; the GMIs of one process agree on it."""
+    torch.set_num_threads(max(program.gmi.threads for program in programs))
+    allowed = programs[0].training.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
     # Users keep their modules beside the `.gmi` file that names them, or where they work.
-    beside = [Path(stage.file).resolve().parent for stage in program.training.stages]
+    beside = [Path(stage.file).resolve().parent for program in programs for stage in program.training.stages]
     for folder in dict.fromkeys([*beside, Path.cwd()]):
         if folder.is_dir() and str(folder) not in sys.path:
             sys.path.append(str(folder))
-
-
-def _connect(program: Program, options: Options, rendezvous: Rendezvous, collectives: list[Collective]) -> GMIContext:
-    """Join all groups; ``collectives`` receives what must be closed, also when joining fails."""
-    gmi, training = program.gmi, program.training
-    groups = {plan.name: plan for plan in program.collectives}
-    members = next((plan.members for plan in program.collectives if plan.training == training.name), (gmi.id,))
-    control_plan = CollectivePlan(name=f"{training.name}.control", training=training.name, kind="ip", members=members)
-    by_name: dict[str, Collective] = {}
-    for plan in (*groups.values(), control_plan):
-        slot_bytes = CONTROL_SLOT_BYTES if plan is control_plan else SLOT_BYTES
-        by_name[plan.name] = _open(plan, gmi.id, rendezvous, slot_bytes, options.timeout_s)
-        collectives.append(by_name[plan.name])
-    for collective in collectives:
-        if isinstance(collective, IPCollective):
-            collective.connect()
-    control = by_name.pop(control_plan.name)
-    return GMIContext(
-        program=program,
-        device=torch.device("cpu" if gmi.backend == "cpu" else "cuda"),
-        collectives=by_name,
-        control=control,
-        run_dir=options.run_dir,
-        resume=find_checkpoint(options.resume, training.name) if options.resume is not None else None,
-    )
-
-
-def _open(plan: CollectivePlan, gmi: int, rendezvous: Rendezvous, slot_bytes: int, timeout_s: float) -> Collective:
-    if len(plan.members) == 1:
-        return LocalCollective.alone(plan.name, gmi)
-    if plan.kind != "ip":
-        raise error(NOT_SUPPORTED, f"the collective {plan.name} is of the kind {plan.kind}")
-    rank = plan.members.index(gmi)
-    segment = rendezvous.segment(plan.name)
-    return IPCollective(plan.name, plan.members, rank, segment, slot_bytes=slot_bytes, timeout_s=timeout_s)

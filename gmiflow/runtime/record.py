@@ -36,12 +36,20 @@ def scalars(event: Iteration) -> dict[str, float]:
 class Recorder:
     """Writes every iteration once, whatever the number of GMIs; the step of a curve is the iteration."""
 
-    def __init__(self, run_dir: RunDirectory, trainings: Iterable[str]) -> None:
+    def __init__(self, run_dir: RunDirectory, trainings: Iterable[str], *, again: bool = False) -> None:
         """Open the files, which are appended to when they exist.
 
         Several trainings have a TensorBoard run each, below one directory.
+
+        Args:
+            run_dir: of the run.
+            trainings: their names.
+            again: whether the run was restarted from checkpoints, so that iterations may come a second time;
+                the first numbers of those are dropped.
         """
         names = list(trainings)
+        self._path = run_dir.metrics
+        self._again = set(names) if again else set[str]()
         self._metrics = run_dir.metrics.open("a", encoding="utf-8")
         only = len(names) == 1
         self._writers = {
@@ -50,6 +58,9 @@ class Recorder:
 
     def iteration(self, event: Iteration, machine: Mapping[str, float] | None = None) -> None:
         """Write one iteration; ``machine`` are further numbers for TensorBoard."""
+        if event.training in self._again:
+            self._again.remove(event.training)
+            self._drop_from(event.training, event.iteration)
         # JSON has no NaN: a diverged run must still leave a file that tools can read.
         line = json.dumps(_finite(dataclasses.asdict(event)), allow_nan=False)
         self._metrics.write(line + "\n")
@@ -57,6 +68,26 @@ class Recorder:
         writer = self._writers[event.training]
         extra = {f"machine/{name}": value for name, value in (machine or {}).items()}
         writer.add_event(_summary_event(event.iteration, {**scalars(event), **extra}))
+
+    def _drop_from(self, training: str, iteration: int) -> None:
+        """Forget a training's iterations from ``iteration`` on, which were made before a restart."""
+        from tensorboard.compat.proto import event_pb2
+
+        protocol: Any = event_pb2  # generated; its classes have no types
+        self._metrics.close()
+        kept: list[str] = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            event = json.loads(line)
+            if event["training"] != training or event["iteration"] < iteration:
+                kept.append(line + "\n")
+        temporary = self._path.with_suffix(".jsonl.tmp")
+        temporary.write_text("".join(kept), encoding="utf-8")
+        temporary.replace(self._path)
+        self._metrics = self._path.open("a", encoding="utf-8")
+        start = protocol.SessionLog(
+            status=protocol.SessionLog.START
+        )  # TensorBoard drops later steps that it read before
+        self._writers[training].add_event(protocol.Event(wall_time=time.time(), step=iteration, session_log=start))
 
     def close(self) -> None:
         """Write what is buffered."""

@@ -11,7 +11,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gmiflow.plan import LaunchPlan, StagePlan
@@ -62,6 +62,9 @@ class Supervisor:
         self._limits = limits
         self._on_event = on_event
         self._members = {gmi.id: Member(gmi) for gmi in plan.gmis}
+        self._processes = {
+            first: tuple(self._members[gmi.id] for gmi in gmis) for first, gmis in plan.processes().items()
+        }
         self._start = self._looked = time.monotonic()
         self._stop_at = self._kill_at = float("inf")
         self._terminating = False
@@ -106,16 +109,19 @@ class Supervisor:
 
     @property
     def processes(self) -> Mapping[int, int]:
-        """GMI by process id, of those that run."""
-        return {member.pid: gmi for gmi, member in self._members.items() if member.running and member.pid}
+        """GMI by process id, of those that run; the first GMI of a shared process."""
+        return {
+            members[0].pid: first for first, members in self._processes.items() if members[0].running and members[0].pid
+        }
 
     def watch_signals(self, wakeup: socket.socket) -> None:
         """Read the numbers of signals that arrive from ``wakeup``."""
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._signals(wakeup.recv(64)))
 
     def expect(self, gmi: int) -> None:
-        """A GMI was spawned: the run lasts until it has ended."""
-        self._members[gmi].running = True
+        """The process whose first GMI is ``gmi`` was spawned: the run lasts until it has ended."""
+        for member in self._processes[gmi]:
+            member.running = True
 
     def run(self) -> None:
         """Return when every process of the run has ended."""
@@ -142,10 +148,10 @@ class Supervisor:
             return
         for event in events:
             if event["event"] == "spawned":
-                member = self._members[event["gmi"]]
-                member.pid, member.heard = event["pid"], time.monotonic()
+                for member in self._processes[event["gmi"]]:
+                    member.pid, member.heard = event["pid"], time.monotonic()
             elif event["event"] == "exited":
-                self._exited(self._members[event["gmi"]], event["status"])
+                self._exited(self._processes[event["gmi"]], event["status"])
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -171,16 +177,15 @@ class Supervisor:
         member.buffer = rest
         for line in lines:
             message = decode(line)
-            if isinstance(message, Hello):
-                member = self._introduce(message, connection, rest)
+            if member is not self._members[message.gmi]:
+                member = self._introduce(message.gmi, connection, rest)
             self._handle(member, message)
 
-    def _introduce(self, hello: Hello, connection: socket.socket, rest: bytes) -> Member:
-        """The connection belongs to the GMI that says hello."""
-        member = self._members[hello.gmi]
+    def _introduce(self, gmi: int, connection: socket.socket, rest: bytes) -> Member:
+        """The connection belongs to the GMI whose first message has come."""
+        member = self._members[gmi]
         member.connection = connection
         member.buffer = rest
-        member.slice = hello.slice
         self._selector.modify(connection, selectors.EVENT_READ, lambda: self._read_member(member))
         return member
 
@@ -206,7 +211,9 @@ class Supervisor:
                 self._fail(member, message.failure, "gave up")
             case Done():
                 member.done = message
-            case Hello() | Heartbeat():
+            case Hello():
+                member.slice = message.slice
+            case Heartbeat():
                 pass
 
     def _started(self) -> Started:
@@ -222,22 +229,31 @@ class Supervisor:
             lowering=dict(self.lowering),
         )
 
-    def _exited(self, member: Member, status: int) -> None:
-        """A process has ended: hear its last words, then judge."""
+    def _exited(self, members: Sequence[Member], status: int) -> None:
+        """A process has ended: hear the last words of its GMIs, then judge."""
+        for member in members:
+            self._hear_out(member)
+            member.running = False
+        failed = any(member.failed for member in members)
+        if failed or self._terminating or (status == 0 and all(member.done is not None for member in members)):
+            return
+        how = ending(status)
+        notes = (_OUT_OF_MEMORY,) if status == -signal.SIGKILL else ()
+        if len(members) > 1:
+            others = ", ".join(str(member.plan.id) for member in members[1:])
+            notes = (f"{'GMI' if len(members) == 2 else 'GMIs'} {others} shared its process and ended with it", *notes)
+        was = "was " if status < 0 else ""
+        message = f"GMI {members[0].plan.id} {was}{how}{_during(self._stage_at_work(members[0]))}"
+        self._fail(members[0], RuntimeFailure(code=GMI_DIED, message=message, notes=notes), how)
+
+    def _hear_out(self, member: Member) -> None:
+        """Read what a GMI that has ended wrote before."""
         while member.connection is not None:
             before = len(member.buffer)
             connection = member.connection
             self._read_member(member)
             if member.connection is connection and len(member.buffer) == before and not readable(connection):
                 break  # somebody it started still holds the connection
-        member.running = False
-        if member.failed or self._terminating or (status == 0 and member.done is not None):
-            return
-        how = ending(status)
-        notes = (_OUT_OF_MEMORY,) if status == -signal.SIGKILL else ()
-        was = "was " if status < 0 else ""
-        message = f"GMI {member.plan.id} {was}{how}{_during(self._stage_at_work(member))}"
-        self._fail(member, RuntimeFailure(code=GMI_DIED, message=message, notes=notes), how)
 
     def _server_ended(self) -> None:
         """The fork server is gone, and the kernel has killed its children."""
@@ -308,7 +324,7 @@ class Supervisor:
         """Note a failure of a GMI and arrange that the others stop."""
         if self._terminating:
             return
-        log = self._run_dir.log(member.plan.id)
+        log = self._run_dir.log(member.plan.id if member.plan.host is None else member.plan.host)
         explained = self._backends[member.plan.backend].explain(member.plan, "\n".join(last_lines(log)))
         failure = explained or failure
         stage = self._stage_at_work(member)
@@ -344,15 +360,15 @@ class Supervisor:
     def _kill_all(self) -> None:
         """SIGKILL to those that ignored SIGTERM, once their work is off the device."""
         self._kill_at = float("inf")
-        for member in self._members.values():
-            if member.running:
-                self._backends[member.plan.backend].quiesce(member.pid)
+        for members in self._processes.values():
+            if members[0].running:
+                self._backends[members[0].plan.backend].quiesce(members[0].pid)
         self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for member in self._members.values():
-            if member.running:
-                self._server.signal(member.plan.id, number)
+        for first, members in self._processes.items():
+            if members[0].running:
+                self._server.signal(first, number)
 
     # Looking things up
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmiflow.hardware import GPU, Hardware
+from gmiflow.ir.text import sizing_text
 from gmiflow.passes.sizing import cut
 from gmiflow.pipeline import Options, compile_file
 
@@ -138,3 +139,55 @@ def test_replicas_on_several_gpus_take_turns(tmp_path):
     assert [g.device for g in compilation.plan.gmis] == [0, 1, 0, 1]
     alone = compile_file(ANT, Options(workflow="train", target="lab"), text=text, hardware=GPUS)
     assert [(g.device, g.num_env) for g in alone.plan.gmis] == [(0, 2048), (1, 2048)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "overrides", "kind"),
+    [
+        (1, {"target__gmi_per_gpu": 4}, "ipc"),
+        (1, {"target__gmi_per_gpu": 4, "target__backend": "timeshare"}, "ip"),
+        (1, {"target__gmi_per_gpu": 4, "target__backend": "mig"}, "ip"),
+        (1, {"target__gmi_per_gpu": 2, "target__backend": "green"}, "local"),
+        (2, {}, "rp"),
+        (2, {"target__gmi_per_gpu": 2}, "hybrid"),
+        (2, {"target__gmi_per_gpu": 2, "target__backend": "green"}, "hybrid"),
+        (2, {"target__gmi_per_gpu": 2, "target__backend": "mig"}, "ip"),
+    ],
+)
+def test_gpus_reduce_over_the_shortest_way_that_works(devices, overrides, kind):
+    compilation = lower(hardware=GPUS, target="lab", num_env=4096, target__devices=devices, **overrides)
+    (group,) = compilation.comm.collectives
+    assert group.kind == kind
+    assert {item.choice for item in group.rejected} | {kind} == {"local", "ipc", "rp", "hybrid", "ip"}
+    assert all(item.reason for item in group.rejected)
+
+
+def test_replicas_of_one_gpu_are_threads_of_one_process():
+    compilation = lower(hardware=GPUS, target="lab", num_env=4096, train__replicas=3)
+    assert compilation.sized.backend == "timeshare"
+    assert [gmi.host for gmi in compilation.plan.gmis] == [0, 0, 0]
+    assert {first: len(gmis) for first, gmis in compilation.plan.processes().items()} == {0: 3}
+    assert "in the process of gmi 0" in sizing_text(compilation.sized)
+
+
+def test_replicas_on_two_gpus_have_a_process_per_gpu():
+    compilation = lower(hardware=GPUS, target="lab", num_env=4096, train__replicas=4, target__devices=2)
+    assert [(gmi.device, gmi.host) for gmi in compilation.plan.gmis] == [(0, 0), (1, 1), (0, 0), (1, 1)]
+
+
+def test_replicas_that_are_told_to_be_clients_of_mps_have_a_process_each():
+    compilation = lower(hardware=GPUS, target="lab", num_env=4096, train__replicas=3, target__backend="mps")
+    assert [(gmi.backend, gmi.host) for gmi in compilation.plan.gmis] == [("mps", None)] * 3
+
+
+def test_green_gmis_cannot_outlive_each_other():
+    compilation = lower(
+        hardware=GPUS,
+        target="lab",
+        num_env=4096,
+        target__gmi_per_gpu=2,
+        target__backend="green",
+        train__on_failure="restart",
+    )
+    assert codes(compilation) == ["E0503"]
+    assert "use `backend = mps`" in compilation.diagnostics[0].notes

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -196,6 +197,31 @@ class Dying(PointMass):
     def step(self, inputs: Ports) -> Ports:
         if self.context.env_offset > 0 and self.tick >= 4:
             print("a last word", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(inputs)
+
+
+class DyingOnce(PointMass):
+    """The slice that does not start at environment 0 kills its process in step 30, unless one did before."""
+
+    def step(self, inputs: Ports) -> Ports:
+        died = Path(os.environ["POINT_MASS_DIED"])
+        if self.context.env_offset > 0 and self.tick >= 29 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(inputs)
+
+
+class Late(PointMass):
+    """The slice that does not start at environment 0 kills its process in its tenth step."""
+
+    def setup(self, context: StageContext) -> None:
+        super().setup(context)
+        self.steps = 0
+
+    def step(self, inputs: Ports) -> Ports:
+        self.steps += 1
+        if self.context.env_offset > 0 and self.steps >= 10:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(inputs)
 

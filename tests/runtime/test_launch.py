@@ -17,9 +17,10 @@ import pytest
 from plans import launch_plan, training_plan, write_programs
 from safetensors.torch import load_file
 
-from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, RunResult, Started
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Restarting, RunResult, Started
 from gmiflow.runtime.gmi.cpus import Core, Topology
-from gmiflow.runtime.launch import assign_cpus, run_plan
+from gmiflow.runtime.launch import run_plan
+from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.supervisor import Limits
 
 HERE = Path(__file__).parent
@@ -359,3 +360,105 @@ def test_the_launcher_needs_no_torch() -> None:
     code = "import sys, gmiflow.runtime, gmiflow.runtime.launch; assert not {'torch', 'mujoco'} & set(sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_run_that_may_restart_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("POINT_MASS_DIED", str(tmp_path / "died"))
+    run(tmp_path / "calm", checkpoint_every=2)
+    result, events = run(tmp_path / "hit", simulator="DyingOnce", checkpoint_every=2, on_failure="restart")
+    assert (result.status, result.exit_code, result.restarts) == ("finished", 0, 1)
+    assert [failure.failure.code for failure in result.failures] == ["E0702"]
+    assert only(events, Restarting) == [Restarting(restart=1, limit=3)]
+    again = events.index(Restarting(restart=1, limit=3))
+    assert [event.iteration for event in only(events[again:], Iteration)] == [3, 4, 5, 6]
+    assert only(events[again:], Started)[0].iteration == {"train": 2}
+
+    run_dir = tmp_path / "hit" / "run"
+    lines = [json.loads(line)["iteration"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [1, 2, 3, 4, 5, 6]
+    assert json.loads((run_dir / "report.json").read_text())["restarts"] == 1
+    calm, hit = policy_of(tmp_path / "calm" / "run"), policy_of(run_dir)
+    assert all((calm[name] == hit[name]).all() for name in calm)
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_run_that_fails_every_time_is_restarted_three_times(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="Late", checkpoint_every=1, on_failure="restart")
+    assert (result.status, result.exit_code, result.restarts) == ("failed", 1, 3)
+    assert [event.restart for event in only(events, Restarting)] == [1, 2, 3]
+    assert len(result.failures) == 4
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_failure_of_the_first_iteration_is_not_repeated(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="Dying", on_failure="restart")
+    assert (result.status, result.restarts, only(events, Restarting)) == ("failed", 0, [])
+
+
+def hosted(plan, kind: str = "local"):
+    """The plan with all GMIs in one process."""
+    gmis = tuple(dataclasses.replace(gmi, host=plan.gmis[0].id) for gmi in plan.gmis)
+    groups = tuple(dataclasses.replace(group, kind=kind) for group in plan.collectives)
+    return dataclasses.replace(plan, gmis=gmis, collectives=groups)
+
+
+def run_hosted(tmp_path: Path, plan):
+    events: list[Event] = []
+    programs = write_programs(plan, tmp_path / "programs")
+    return run_plan(plan, programs, tmp_path / "run", on_event=events.append), events
+
+
+@pytest.mark.usefixtures("mark")
+def test_gmis_of_one_process_compute_the_same(tmp_path: Path) -> None:
+    import torch
+
+    run(tmp_path / "processes", gmis=2)
+    result, events = run_hosted(tmp_path / "threads", hosted(launch_plan(training_plan(), gmis=2)))
+    assert (result.status, result.exit_code) == ("finished", 0)
+    assert [event.iteration for event in only(events, Iteration)] == [1, 2, 3, 4, 5, 6]
+    apart, together = policy_of(tmp_path / "processes" / "run"), policy_of(tmp_path / "threads" / "run")
+    for name, value in apart.items():
+        torch.testing.assert_close(together[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("mark")
+def test_replicas_of_one_process_are_each_as_alone(tmp_path: Path) -> None:
+    seeds = [7, 8, 9]
+    alone = []
+    for seed in seeds:
+        run(tmp_path / str(seed), gmis=1, seed=seed)
+        alone.append(policy_of(tmp_path / str(seed) / "run"))
+    trainings = [training_plan(name=f"train.{number}", seed=seed) for number, seed in enumerate(seeds)]
+    result, _ = run_hosted(tmp_path, hosted(launch_plan(*trainings, gmis=1)))
+    assert result.exit_code == 0
+    for number, expected in enumerate(alone):
+        folder = tmp_path / "run" / "checkpoints" / f"train.{number}" / "last"
+        together = load_file(folder / "policy.safetensors")
+        assert all((together[name] == expected[name]).all() for name in expected)
+
+    values = [result.mean_return[f"train.{number}"] for number in range(3)]
+    center = sum(values) / 3
+    half = 4.303 * (sum((value - center) ** 2 for value in values) / 2 / 3) ** 0.5  # Student's t, 2 degrees of freedom
+    summary = json.loads((tmp_path / "run" / "report.json").read_text())["replicas"]["train"]
+    assert summary["trainings"] == ["train.0", "train.1", "train.2"]
+    assert summary["mean_return"] == pytest.approx(center)
+    assert summary["confidence_95"] == pytest.approx([center - half, center + half])
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_gmi_that_raises_in_a_shared_process_is_named(tmp_path: Path) -> None:
+    plan = hosted(launch_plan(training_plan(simulator="Raising", iterations=1000), gmis=2))
+    result, events = run_hosted(tmp_path, plan)
+    failure = only(events, Failure)[0]
+    assert (result.exit_code, failure.gmi, failure.failure.code) == (1, 1, "E0701")
+    assert failure.failure.message == "sim raised ValueError: the mass left the table"
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_shared_process_that_dies_is_named_with_all_its_gmis(tmp_path: Path) -> None:
+    plan = hosted(launch_plan(training_plan(simulator="Dying", iterations=1000), gmis=2))
+    result, events = run_hosted(tmp_path, plan)
+    failure = only(events, Failure)[0]
+    assert (result.exit_code, failure.gmi, failure.failure.code) == (1, 0, "E0702")
+    assert "GMI 1 shared its process and ended with it" in failure.failure.notes

@@ -25,6 +25,9 @@ from gmiflow.runtime.comm.collectives.exchange import HostExchange
 from gmiflow.runtime.comm.collectives.ipc import SlabCollective
 from gmiflow.runtime.comm.collectives.rp import RingCollective, gpu_uuid
 
+LocalGroupMaker = Callable[[str, tuple[int, ...]], "Collective | None"]
+"""Makes a collective, by name, of GMIs that share this process; None when they do not."""
+
 HostGroup = Callable[[tuple[int, ...]], Communicator]
 """Makes a host communicator of some ranks of the group, in that order; exactly these ranks call it together."""
 
@@ -175,8 +178,11 @@ def connect_two_level(
     store_path: Path,
     *,
     timeout_s: float,
+    local_group: LocalGroupMaker = lambda name, members: None,
 ) -> HybridCollective:
     """`ipc` inside every GPU and `rp` between the GPUs' leaders. All members call it together.
+
+    GMIs of a GPU that share a process use `local` instead of `ipc`.
 
     Args:
         name: name in the plan.
@@ -186,6 +192,7 @@ def connect_two_level(
         host_group: makes the host communicators that `ipc` starts with.
         store_path: new file by which the leaders find each other.
         timeout_s: how long any call waits.
+        local_group: makes collectives inside this process.
 
     Raises:
         GMIError: as the parts do.
@@ -196,7 +203,9 @@ def connect_two_level(
     inner = upper = None
     if group := levels.inner_of(rank):
         gmis = tuple(members[r] for r in group)
-        inner = SlabCollective(f"{name}.gpu", gmis, HostExchange(host_group(group)), device, timeout_s=timeout_s)
+        inner = local_group(f"{name}.gpu.{group[0]}", gmis) or SlabCollective(
+            f"{name}.gpu", gmis, HostExchange(host_group(group)), device, timeout_s=timeout_s
+        )
     if rank in levels.upper and len(levels.upper) > 1:
         gmis = tuple(members[r] for r in levels.upper)
         position = levels.upper.index(rank)

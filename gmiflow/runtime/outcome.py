@@ -1,0 +1,146 @@
+"""How a run ended, from what its supervisors saw: the result, and the facts of report.json. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from gmiflow.plan import LaunchPlan
+from gmiflow.runtime.events import Failure, ReplicaSummary, RunResult
+from gmiflow.runtime.failure import RuntimeFailure
+from gmiflow.runtime.run_directory import RunDirectory
+from gmiflow.runtime.supervisor import Supervisor
+
+_STUDENT_T = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""97.5 % quantile of Student's t distribution for 1, 2, ... degrees of freedom."""
+
+_NORMAL = 1.960
+"""The same of the normal distribution; the t distribution with 16 degrees of freedom is at 2.120."""
+
+
+def result_of(plan: LaunchPlan, supervisors: Sequence[Supervisor], directory: RunDirectory, wall_s: float) -> RunResult:
+    """The result of a run whose attempts were watched by ``supervisors``; the last one decides."""
+    supervisor = supervisors[-1]
+    interrupted = 128 + (supervisor.stopped_by or 0)
+    mergers = supervisor.mergers
+    checksums = {
+        training.name: supervisor.done[first].checksum
+        for training in plan.trainings
+        if (first := plan.members(training.name)[0].id) in supervisor.done
+    }
+    mean_return = {name: m.latest.mean_return if m.latest is not None else None for name, m in mergers.items()}
+    return RunResult(
+        status=supervisor.status,
+        exit_code={"finished": 0, "failed": 1, "interrupted": interrupted}[supervisor.status],
+        failures=tuple(failure for attempt in supervisors for failure in attempt.failures),
+        wall_s=wall_s,
+        iterations={name: m.latest.iteration if m.latest is not None else 0 for name, m in mergers.items()},
+        env_steps={name: sum(attempt.mergers[name].env_steps for attempt in supervisors) for name in mergers},
+        mean_return=mean_return,
+        checksums=checksums,
+        report=directory.report,
+        restarts=len(supervisors) - 1,
+        replicas=summaries(plan, mean_return),
+    )
+
+
+def not_started(failure: RuntimeFailure, directory: RunDirectory, wall_s: float) -> RunResult:
+    """The result of a run that failed before its first process."""
+    event = Failure(gmi=None, training=None, failure=failure, reason="not started")
+    return RunResult(
+        status="failed",
+        exit_code=1,
+        failures=(event,),
+        wall_s=wall_s,
+        iterations={},
+        env_steps={},
+        mean_return={},
+        checksums={},
+        report=directory.report,
+    )
+
+
+def replica_groups(plan: LaunchPlan) -> list[tuple[str, ...]]:
+    """Names of the trainings that are replicas of each other: equal in all but name and seed."""
+    groups: dict[str, list[str]] = {}
+    for training in plan.trainings:
+        groups.setdefault(repr(dataclasses.replace(training, name="", seed=0)), []).append(training.name)
+    return [tuple(names) for names in groups.values() if len(names) > 1]
+
+
+def summaries(plan: LaunchPlan, mean_return: dict[str, float | None]) -> tuple[ReplicaSummary, ...]:
+    """What the replicas of each training reached together."""
+    found: list[ReplicaSummary] = []
+    for names in replica_groups(plan):
+        values = [value for name in names if (value := mean_return.get(name)) is not None]
+        name = names[0].rpartition(".")[0] or names[0]
+        center = statistics.fmean(values) if values else None
+        found.append(
+            ReplicaSummary(name=name, trainings=names, mean_return=center, half_width=confidence_half_width(values))
+        )
+    return tuple(found)
+
+
+def confidence_half_width(values: Sequence[float]) -> float | None:
+    """Half the width of the 95 % confidence interval of the mean; None for fewer than two values.
+
+    Student's interval: t times the sample's standard deviation divided by the root of the number of values.
+    """
+    if len(values) < 2:
+        return None
+    freedom = len(values) - 1
+    t = _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else _NORMAL + 2.4 / freedom
+    return t * statistics.stdev(values) / len(values) ** 0.5
+
+
+def details(plan: LaunchPlan, supervisor: Supervisor) -> dict[str, Any]:
+    """Per training and per GMI: where the time went, and what was reached; replicas together."""
+    mean_return = {
+        name: m.latest.mean_return if m.latest is not None else None for name, m in supervisor.mergers.items()
+    }
+    return {
+        "trainings": {training.name: _training(plan, supervisor, training.name) for training in plan.trainings},
+        "replicas": {
+            summary.name: {
+                "trainings": list(summary.trainings),
+                "mean_return": summary.mean_return,
+                "confidence_95": None
+                if summary.mean_return is None or summary.half_width is None
+                else [summary.mean_return - summary.half_width, summary.mean_return + summary.half_width],
+            }
+            for summary in summaries(plan, mean_return)
+        },
+    }
+
+
+def _training(plan: LaunchPlan, supervisor: Supervisor, name: str) -> dict[str, Any]:
+    training = next(training for training in plan.trainings if training.name == name)
+    merger = supervisor.mergers[name]
+    members = plan.members(name)
+    latest = merger.latest
+    checksums = sorted({supervisor.done[g.id].checksum for g in members if g.id in supervisor.done})
+    return {
+        "seed": training.seed,
+        "iterations": latest.iteration if latest is not None else 0,
+        "execution": {"planned": training.execution, **supervisor.lowering.get(name, {})},
+        "env_steps": merger.env_steps,
+        "env_steps_per_s": round(merger.env_steps / merger.seconds, 1) if merger.seconds else None,
+        "mean_return": latest.mean_return if latest is not None else None,
+        "episode_length": latest.episode_length if latest is not None else None,
+        "metrics": latest.metrics if latest is not None else {},
+        "weights": {"checksums": checksums, "equal_on_all_gmis": len(checksums) == 1},
+        "gmis": [
+            {
+                "id": gmi.id,
+                "env_offset": gmi.env_offset,
+                "num_env": gmi.num_env,
+                "host": gmi.host,
+                "slice": supervisor.slices[gmi.id],
+                "setup_s": round(supervisor.setup_s.get(gmi.id, 0.0), 4),
+                "seconds": {stage: round(s, 4) for stage, s in merger.times[gmi.id].items()},
+            }
+            for gmi in members
+        ],
+    }
