@@ -149,10 +149,10 @@ def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
     for gmis in plan.processes().values():
         pinned = ",".join(map(str, sorted({cpu for gmi in gmis for cpu in cpus[gmi.id]})))
         started = " ".join(command_of(gmis, directory / "programs"))
-        ids = ", ".join(str(gmi.id) for gmi in gmis)
+        ids, first = [str(gmi.id) for gmi in gmis], gmis[0]
         click.echo(
-            f"{'GMIs' if len(gmis) > 1 else 'GMI'} {ids}: backend {gmis[0].backend}, CPUs {pinned}, "
-            f"{gmis[0].threads} threads: python {started} --rendezvous DIR --run-dir {directory}{again}"
+            f"{'GMIs' if len(ids) > 1 else 'GMI'} {', '.join(ids)}: backend {first.backend}, CPUs {pinned}, "
+            f"{first.threads} threads: python {started} --rendezvous DIR --run-dir {directory}{again}"
         )
     click.echo("nothing was started")
 
