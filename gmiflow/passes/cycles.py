@@ -7,32 +7,39 @@ from collections.abc import Iterable, Mapping
 from gmiflow.passes.matching import Wire
 
 
-def find_cycles(wires: Iterable[Wire]) -> list[Wire]:
-    """Wires that close a cycle, one for each cycle that is found."""
+def find_cycles(wires: Iterable[Wire]) -> list[list[Wire]]:
+    """The wires of each cycle that is found, from stage to stage; the last one closes it."""
     graph: dict[str, list[Wire]] = {}
     for wire in wires:
         if wire.source.role == wire.target.role:
             graph.setdefault(wire.source.name, []).append(wire)
     done: set[str] = set()
     found = [_search(start, graph, done) for start in graph]
-    return [wire for wire in found if wire is not None]
+    return [cycle for cycle in found if cycle]
 
 
-def _search(start: str, graph: Mapping[str, list[Wire]], done: set[str]) -> Wire | None:
-    """Depth-first search from one stage, without recursion; stages that are finished are added to ``done``."""
-    path = {start}
+def _search(start: str, graph: Mapping[str, list[Wire]], done: set[str]) -> list[Wire]:
+    """Depth-first search from one stage, without recursion; stages that are finished are added to ``done``.
+
+    Returns:
+        A cycle, or no wires when none is found.
+    """
+    path: dict[str, int] = {start: 0}
+    taken: list[Wire] = []
     stack = [(start, iter(graph.get(start, ())))] if start not in done else []
     while stack:
         name, wires = stack[-1]
         wire = next(wires, None)
         if wire is None:
             done.add(name)
-            path.discard(name)
+            path.pop(name, None)
+            taken[-1:] = []
             stack.pop()
         elif wire.target.name in path:
-            done |= path
-            return wire
+            done.update(path)
+            return [*taken[path[wire.target.name] :], wire]
         elif wire.target.name not in done:
-            path.add(wire.target.name)
+            taken.append(wire)
+            path[wire.target.name] = len(taken)
             stack.append((wire.target.name, iter(graph.get(wire.target.name, ()))))
-    return None
+    return []

@@ -38,6 +38,15 @@ from gmiflow.source import Span
 from gmiflow.syntax import ast
 from gmiflow.syntax.words import DIMENSIONS, FUNCTIONS, UNITS
 
+_OTHER_UNITS = {
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("msec", "millis"), "ms"),
+    **dict.fromkeys(("usec", "micros"), "us"),
+    **dict.fromkeys(("minute", "minutes", "mins"), "min"),
+    **dict.fromkeys(("pct", "percent"), "%"),
+    **dict.fromkeys(("byte", "bytes"), "B"),
+}
+"""What units are called elsewhere."""
 _DECIMAL = {"kB": "KiB", "KB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}
 """Units that are no units here, and what the user probably means."""
 
@@ -139,6 +148,10 @@ def _quantity(node: ast.Constant, report: Report, expected: ValueType | None) ->
         if unit in _DECIMAL:
             notes = [f"sizes are counted in powers of 1024: write `{_DECIMAL[unit]}`"]
             report.add("E0305", f"unknown unit `{unit}`{wanted}", span, notes=notes, replace=_DECIMAL[unit])
+            return None
+        if unit in _OTHER_UNITS:
+            notes = [f"it is written `{_OTHER_UNITS[unit]}` here"]
+            report.add("E0305", f"unknown unit `{unit}`{wanted}", span, notes=notes, replace=_OTHER_UNITS[unit])
             return None
         report.unknown("E0305", f"unknown unit `{unit}`{wanted}", span, unit, units, what="the units are")
         return None
@@ -265,6 +278,7 @@ def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, 
         report.add("E0305", message, expression.span, notes=[f"units of {expected.dimension}: {units}"])
         return
     notes: list[str] = []
+    replace: str | None = None
     found = a_type(typed.type)
     if typed.is_auto:
         notes = [f"only a value of type `auto {expected}` may be `auto`"]
@@ -273,7 +287,11 @@ def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, 
         found = f"the number {show(typed.value)}"
     elif expected.kind == "enum" and typed.value in expected.members:
         notes = ["members of an enum are written without quotes"]
-    report.add("E0301", f"expected {a_type(expected)}, found {found}", expression.span, notes=notes)
+        replace = str(typed.value)
+    elif expected.kind == "python" and typed.type.kind == "string":
+        notes = ["Python classes are written with `py` before the string"]
+        replace = f"py {expression.span.text}"
+    report.add("E0301", f"expected {a_type(expected)}, found {found}", expression.span, notes=notes, replace=replace)
 
 
 def names_in(expressions: Iterable[ast.Expression | None]) -> set[str]:

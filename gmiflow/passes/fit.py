@@ -9,6 +9,7 @@ from gmiflow.ir.workflow import Component, Stage, Workflow
 from gmiflow.passes.report import Report
 from gmiflow.passes.workflows import CheckedWorkflow
 from gmiflow.source import Span
+from gmiflow.syntax import ast
 
 STRATUM = 16
 """Consecutive environments whose samples are permuted together (see `passes.sizing`)."""
@@ -23,14 +24,14 @@ def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> N
         if names in seen:  # replicas say nothing new
             continue
         seen.add(names)
-        _check_minibatches(workflow, component, report)
+        _check_minibatches(workflow, component, checked, report)
         for stage in component.stages:
-            _check_place(workflow, stage, report)
+            _check_place(workflow, stage, checked, report)
         _check_needs(workflow, component, report)
     _check_shards(workflow, span, report)
 
 
-def _check_minibatches(workflow: Workflow, component: Component, report: Report) -> None:
+def _check_minibatches(workflow: Workflow, component: Component, checked: CheckedWorkflow, report: Report) -> None:
     """The samples of one stratum are cut evenly into the trainer's `minibatches`."""
     trainer = component.stage("trainer")
     minibatches = dict(trainer.params).get("minibatches") if trainer is not None else None
@@ -48,16 +49,26 @@ def _check_minibatches(workflow: Workflow, component: Component, report: Report)
             f"nearest legal numbers: minibatches = {legal}",
         ]
         message = f"{minibatches} minibatches do not divide {samples} samples"
-        report.add("E0411", message, trainer.span, notes=notes)
+        report.add("E0411", message, _argument(checked, trainer, "minibatches"), notes=notes)
 
 
-def _check_place(workflow: Workflow, stage: Stage, report: Report) -> None:
+def _argument(checked: CheckedWorkflow, stage: Stage, name: str) -> Span:
+    """Where a stage is given a parameter; the stage itself when the parameter has its default."""
+    declared = next(s.declaration for group in checked.components for s in group if s.name == stage.name)
+    given = next((a.value for a in declared.arguments or () if a.name is not None and a.name.text == name), None)
+    replaced = isinstance(given, ast.Constant) and given.value != dict(stage.params)[name]  # by `--set`
+    return stage.span if given is None or replaced else given.span
+
+
+def _check_place(workflow: Workflow, stage: Stage, checked: CheckedWorkflow, report: Report) -> None:
     beyond = [device for device in stage.place or () if device >= workflow.target.devices]
     if beyond:
         count = workflow.target.devices
         has = f"{count} devices, 0 to {count - 1}" if count > 1 else "one device, 0"
         message = f"`{stage.name}` is placed on device {beyond[0]}, and target `{workflow.target.name}` has {has}"
-        report.add("E0506", message, stage.span)
+        sections = (s for s in checked.declaration.body if isinstance(s, ast.Section) and s.name.text == "place")
+        places = (s.value.span for section in sections for s in section.settings if s.name.text == stage.name)
+        report.add("E0506", message, next(places, stage.span), secondary=[(stage.span, "the stage")])
 
 
 def _check_needs(workflow: Workflow, component: Component, report: Report) -> None:

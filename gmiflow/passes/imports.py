@@ -190,9 +190,16 @@ class Loader:
         assert item.module is not None
         first, *rest = item.module.names
         span = item.module.span
-        if first.text != "std" or not rest:
-            notes = ['other files are imported by their path: `import "./file.gmi" as file`']
-            self._report.add("E0203", f"`{item.module.text}` is not in the standard library `std`", span, notes=notes)
+        if first.text == "std" and not rest:
+            notes = ["the standard library has: " + ", ".join(f"`{name}`" for name in _standard_modules())]
+            self._report.add("E0203", "`std` is not a module; import one that is in it", span, notes=notes)
+            return None
+        if first.text != "std":
+            notes = [
+                "the modules of the standard library start with `std.`",
+                'other files are imported by their path: `import "./file.gmi" as file`',
+            ]
+            self._report.add("E0203", f"there is no module `{item.module.text}`", span, notes=notes)
             return None
         path = ".".join(name.text for name in rest)
         if not (resources.stdlib_path() / ("/".join(path.split(".")) + ".gmi")).is_file():
@@ -209,8 +216,11 @@ class Loader:
             return None
         path = unit.folder / file
         if not path.is_file():
-            near = [f"{prefix}{p.name}" for prefix in ("", "./") for p in _sibling_files(path)]
-            self._report.unknown("E0203", f"there is no file `{file}`", item.target_span, file, near)
+            folder = file[: file.rfind("/") + 1]
+            near = [f"{folder}{sibling.name}" for sibling in _sibling_files(path)]
+            quoted = item.target_span
+            inside = Span(quoted.source, quoted.start + 1, quoted.end - 1)
+            self._report.unknown("E0203", f"there is no file `{file}`", inside, file, near)
             return None
         return self.load(
             path, os.path.normpath(os.path.join(os.path.dirname(unit.source.name), file)), at=item.target_span

@@ -113,7 +113,7 @@ def _bad_operands(node: ast.Binary, left: Typed, right: Typed, report: Report) -
 def number_of(value: float, kind: ValueType, span: Span, report: Report) -> Typed | None:
     """A number, if it is within what the runtime can hold; bytes are whole."""
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
-        report.add("E0412", "this whole number does not fit into 64 bits", span)
+        report.add("E0412", f"whole numbers lie between -{MAX_INTEGER} and {MAX_INTEGER}", span)
         return None
     if isinstance(value, float) and not math.isfinite(value):
         report.add("E0412", "this number is too large", span)

@@ -8,10 +8,18 @@ from typing import cast
 
 from gmiflow.passes.evaluate import evaluate, is_true, names_in
 from gmiflow.passes.imports import Broken, Named, Unit
-from gmiflow.passes.report import Report
+from gmiflow.passes.report import MAX_SHOWN, Report
 from gmiflow.passes.values import SCALARS, Typed, ValueType, automatic, show
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("integer", "i32", "i64", "u8", "uint", "long", "number"), "int"),
+    **dict.fromkeys(("f16", "f32", "f64", "bf16", "double", "real"), "float"),
+    **dict.fromkeys(("str", "text", "String"), "string"),
+    "boolean": "bool",
+}
+"""What types of parameters are called elsewhere."""
 
 _KIND_NAMES = {
     ast.Param: "a parameter",
@@ -58,7 +66,7 @@ class UnitScope:
         self.given: dict[str, Given] = {}
         self._scopes = scopes
         self._values: dict[str, Typed | None] = {}
-        self._evaluating: set[str] = set()
+        self._evaluating: dict[str, None] = {}
         scopes[unit] = self
 
     def of(self, unit: Unit) -> UnitScope:
@@ -114,13 +122,13 @@ class UnitScope:
         """The value of a parameter of this file."""
         name = param.name.text
         if name in self._evaluating and name not in self._values:
-            self.report.add("E0413", f"the value of `{name}` depends on itself", param.name.span)
+            self._report_cycle(param)
             self._values[name] = None
         waiting = [] if name in self._values else [param]
         while waiting:  # what a value needs comes first, so that a chain of thousands is no deep recursion
             current = waiting[-1].name.text
             needed = [] if current in self._evaluating else self._needs(waiting[-1])
-            self._evaluating.add(current)
+            self._evaluating[current] = None
             if needed:
                 waiting += needed
                 continue
@@ -128,8 +136,17 @@ class UnitScope:
             if current not in self._values:
                 value = bind_param(last, self.given.get(current), self, self.report)
                 self._values.setdefault(current, value)
-            self._evaluating.discard(current)
+            self._evaluating.pop(current, None)
         return self._values[name]
+
+    def _report_cycle(self, param: ast.Param) -> None:
+        chain = list(self._evaluating)
+        cycle = [*chain[chain.index(param.name.text) :], param.name.text]
+        if len(cycle) > MAX_SHOWN:
+            cycle = [*cycle[: MAX_SHOWN // 2], "...", *cycle[-MAX_SHOWN // 2 :]]
+        notes = [f'{" -> ".join(cycle)}, where `->` reads "needs the value of"'] if len(cycle) > 2 else []
+        message = f"the value of `{param.name.text}` depends on itself"
+        self.report.add("E0413", message, param.name.span, notes=notes)
 
     def _needs(self, param: ast.Param) -> list[ast.Param]:
         """Parameters of this file that a parameter's value may need and that have no value yet."""
@@ -192,6 +209,9 @@ def value_type(node: ast.TypeExpression, report: Report) -> ValueType | None:
             found = SCALARS.get(node.path.text) if node.dims is None else None
             if found is None:
                 message = f"`{node.span.text}` is not a type of a parameter"
+                if (same := _OTHER_NAMES.get(node.path.text)) is not None and node.dims is None:
+                    report.add("E0306", message, node.span, notes=[f"it is called `{same}` here"], replace=same)
+                    return None
                 what = "types of parameters are enum(...), list(...) and"
                 report.unknown("E0306", message, node.span, node.path.text, SCALARS, what=what)
             return found

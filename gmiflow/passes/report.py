@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from gmiflow.diagnostics import Diagnostic, Edit, Fix, Label, Severity, suggestion
 from gmiflow.source import Span
 
+MAX_SHOWN = 8
+"""Members of a cycle that a message shows."""
+
 
 class Report:
     """Collects diagnostics. A part that reported a problem answers None, and whoever gets None stays silent."""

@@ -164,7 +164,9 @@ def split_body(
                 continue
             seen[name] = statement.name.span
         elif not isinstance(statement, allowed):
-            report.add("E0116", f"{_STATEMENTS[type(statement)]} does not belong in {owner}", statement.span)
+            kind = _STATEMENTS[type(statement)]
+            notes = [f"{kind} belongs in {_HOMES[type(statement)]}"] if type(statement) in _HOMES else []
+            report.add("E0116", f"{kind} does not belong in {owner}", statement.span, notes=notes)
             continue
         found[type(statement)].append(statement)
     return found
@@ -177,3 +179,4 @@ _STATEMENTS: dict[type[ast.Statement], str] = {
     ast.Edge: "an edge",
     ast.Require: "`require`",
 }
+_HOMES: dict[type[ast.Statement], str] = {ast.Port: "a stage type", ast.Edge: "a workflow"}

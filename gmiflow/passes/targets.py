@@ -124,8 +124,8 @@ class TargetReader:
     def _base(self, home: UnitScope, local: Scope, base: ast.Expression) -> dict[str, Any] | None:
         path, arguments = (base.callee, base.arguments) if isinstance(base, ast.Call) else (base, ())
         if not isinstance(path, ast.Path):
-            notes = ["for example `base = targets.h200(gpus = 2)`"]
-            self._report.add("E0301", "`base` is a target", base.span, notes=notes)
+            notes = ["written without quotes, for example `base = targets.h200(gpus = 2)`"]
+            self._report.add("E0301", "expected the name of a target", base.span, notes=notes)
             return None
         found = home.find(path, ast.Target)
         if found is None:

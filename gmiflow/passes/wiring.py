@@ -8,7 +8,7 @@ from gmiflow.passes.cycles import find_cycles
 from gmiflow.passes.imports import Broken
 from gmiflow.passes.matching import Matcher, Wire
 from gmiflow.passes.params import UnitScope, a_role, kind_name
-from gmiflow.passes.report import Report
+from gmiflow.passes.report import MAX_SHOWN, Report
 from gmiflow.passes.settings import EDGE, read_settings
 from gmiflow.passes.stages import StageOf, StagePort
 from gmiflow.passes.types import Weights, has_time, variables
@@ -77,9 +77,22 @@ class Wiring:
             for port in stage.type.ports.values():
                 if port.direction == "in" and port.name not in self._lost and not self._may_be_open(stage, port):
                     self._report_open(stage, port)
-        for wire in find_cycles(self.wires):
-            self._report.add("E0406", "these stages wait for each other within one step", wire.span)
-            self.whole = False
+        for cycle in find_cycles(self.wires):
+            self._report_cycle(cycle)
+
+    def _report_cycle(self, cycle: Sequence[Wire]) -> None:
+        self.whole = False
+        if len(cycle) == 1:
+            name = f"`{cycle[0].source.name}`"
+            self._report.add("E0406", f"{name} would need its own output of the same step", cycle[0].span)
+            return
+        names = [f"`{wire.source.name}`" for wire in cycle[:MAX_SHOWN]]
+        stages = ", ".join(names[:-1]) + f" and {names[-1]}" if len(cycle) <= MAX_SHOWN else f"{len(cycle)} stages"
+        places = [(wire.span, f"`{wire.target.name}` waits for `{wire.source.name}`") for wire in cycle[:-1]]
+        message = f"{stages} wait for each other within one step"
+        label = f"`{cycle[-1].target.name}` waits for `{cycle[-1].source.name}`"
+        notes = ["leave out one of these edges"]
+        self._report.add("E0406", message, cycle[-1].span, label=label, secondary=places[:MAX_SHOWN], notes=notes)
 
     def check_sizes(self) -> None:
         """Report shape variables that no edge gives a size."""

@@ -13,7 +13,7 @@ VALUE = frozenset(
     ("NAME", "INT", "FLOAT", "QUANTITY", "STRING", "TRUE", "FALSE", "AUTO", "LPAR", "LSQB", "MINUS", "BANG", "_PY")
 )
 _TYPE = frozenset(("NAME", "AUTO", "_ENUM", "_LIST"))
-_OPERATORS = frozenset(("OR", "AND", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH"))
+OPERATORS = frozenset(("OR", "AND", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH"))
 DECLARATION = frozenset(
     ("_EDITION", "_IMPORT", "_PARAM", "_RECORD", "_WORKFLOW", "_TARGET", "_REQUIRE", "SIMULATOR", "AGENT", "TRAINER")
 )
@@ -122,8 +122,8 @@ def expected_phrase(accepts: frozenset[str]) -> str:
         if rest >= group:
             rest -= group
             phrases.append(phrase)
-    if len(rest - _OPERATORS) + len(phrases) > 0:
-        rest -= _OPERATORS
+    if len(rest - OPERATORS) + len(phrases) > 0:
+        rest -= OPERATORS
     phrases += sorted(TERMINALS[name] for name in rest)
     if len(phrases) > 5:
         phrases = [*phrases[:4], "something else that fits"]

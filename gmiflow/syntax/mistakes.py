@@ -12,7 +12,7 @@ from collections.abc import Callable
 from gmiflow.diagnostics import Diagnostic, Edit, Fix, Label, closest
 from gmiflow.source import Span
 from gmiflow.syntax.lexer import ERROR, Token
-from gmiflow.syntax.mistake import CLOSERS, CLOSES, DECLARATION, VALUE, Mistake, expected_phrase, say, what
+from gmiflow.syntax.mistake import CLOSERS, CLOSES, DECLARATION, OPERATORS, VALUE, Mistake, expected_phrase, say, what
 from gmiflow.syntax.words import DECLARATION_KEYWORDS, KEYWORDS
 
 _FOREIGN = {
@@ -214,6 +214,19 @@ def _declaration(mistake: Mistake) -> Diagnostic | None:
     return say(mistake, "E0101", f"{what(mistake)} starts no declaration", notes=notes)
 
 
+def _continuation(mistake: Mistake) -> Diagnostic | None:
+    """A line that starts with an operator, after a statement that was complete; an edge without its source."""
+    if mistake.kind == "ARROW":
+        if mistake.before is not None and mistake.before.type in ("LBRACE", "_NL", "COMMA") and mistake.index:
+            notes = ("for example `sim.obs -> actor.obs`",)
+            return say(mistake, "E0101", "the source of this edge is missing before `->`", notes=notes)
+        return None
+    if mistake.kind in OPERATORS and mistake.starts_line():
+        notes = ("a statement ends with its line; inside `(` and `)` it may go on in the next",)
+        return say(mistake, "E0101", f"a line cannot start with {what(mistake)}", notes=notes)
+    return None
+
+
 _RULES: tuple[Callable[[Mistake], Diagnostic | None], ...] = (
     _unknown_character,
     _number,
@@ -221,6 +234,7 @@ _RULES: tuple[Callable[[Mistake], Diagnostic | None], ...] = (
     _arrow,
     _doc,
     _bracket,
+    _continuation,
     _word_operator,
     _declaration,
     _assignment,
