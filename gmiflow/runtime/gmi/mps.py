@@ -33,13 +33,14 @@ from gmiflow.runtime.gmi.mps_control import BINARY, MPSControlError, StaticParti
 from gmiflow.runtime.gmi.mps_daemon import OPEN_FILES_WANTED, MPSDaemon, raise_open_file_limit, reap_stale
 from gmiflow.runtime.gmi.mps_logs import LogTail, client_error
 from gmiflow.runtime.gmi.nvml import cuda_driver_version
-from gmiflow.runtime.gmi.probe import PROBE_TIMEOUT_S, probe_cuda
+from gmiflow.runtime.gmi.probe import PROBE_TIMEOUT_S, CUDAView, probe_cuda
 from gmiflow.runtime.gmi.process import wait_until
 from gmiflow.runtime.gmi.timeshare import refuse_compute_mode
 
 logger = logging.getLogger(__name__)
 
 RECOVER_TIMEOUT_S: Final = 30.0
+_RECOVER_ATTEMPTS: Final = 3
 _CHUNK_SMS: Final = 8  # SMs in one chunk of a static partition
 
 
@@ -194,18 +195,33 @@ class MPSBackend(GMIBackend):
     def recover(self) -> None:
         """Wait until every server is free of clients and active, restart the daemons that are not, and probe CUDA.
 
+        A server may learn of a fault only with its next client, which then fails with it: the probe tries again
+        on a new daemon.
+
         Raises:
             GMIError: E0711 when CUDA does not start on a GPU.
         """
-        for device, served in list(self._served.items()):
-            if not wait_until(lambda served=served: _is_idle(served.daemon), RECOVER_TIMEOUT_S):
-                self._restart(device, served)
-            served = self._served[device]
-            served.log.events()  # the fault that is over is not reported again
-            probed = client_environment(served.gmis[0], served.gpu.uuid, served.daemon.control, None)
-            view = probe_cuda(probed, PROBE_TIMEOUT_S)
+        for device in list(self._served):
+            view = self._probe_after_fault(device, restart=False)
+            for _ in range(_RECOVER_ATTEMPTS):
+                if view.ok:
+                    break
+                logger.warning("GPU %d does not work yet: %s", device, view.error)
+                view = self._probe_after_fault(device, restart=True)
             if not view.ok:
                 raise error(LAUNCH_FAILED, f"GPU {device} does not recover: {view.error}")
+
+    def _probe_after_fault(self, device: int, *, restart: bool) -> CUDAView:
+        """Try CUDA as the next GMI will see it, on a new daemon if need be."""
+        served = self._served[device]
+        if restart or not wait_until(lambda: _is_idle(served.daemon), RECOVER_TIMEOUT_S):
+            self._restart(device, served)
+        served = self._served[device]
+        served.log.events()  # the fault that is over is not reported again
+        probed = client_environment(served.gmis[0], served.gpu.uuid, served.daemon.control, None)
+        view = probe_cuda(probed, PROBE_TIMEOUT_S)
+        served.log.events()  # nor what the probe met
+        return view
 
     def release(self) -> None:
         """Stop the daemons."""

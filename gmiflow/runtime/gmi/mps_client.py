@@ -48,9 +48,13 @@ def thread_percentage(share: float) -> int:
     return max(1, math.floor(share * 100 + 1e-9))
 
 
+LEAST_SMS = 8
+"""What MPS gives for the smallest percentages; measured on an H200."""
+
+
 def most_sms(share: float, total: int) -> int:
-    """The most SMs that a share of ``total`` SMs can show; MPS rounds down, and gives at least one pair."""
-    return min(total, max(2, math.ceil(share * total - 1e-9)))
+    """The most SMs that a share of ``total`` SMs can show; MPS rounds down, but not below 8 (1 % of an H200)."""
+    return min(total, max(LEAST_SMS, math.ceil(share * total - 1e-9)))
 
 
 def max_clients(cuda_version: int) -> int:

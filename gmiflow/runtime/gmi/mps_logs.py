@@ -84,10 +84,12 @@ _PHRASES: Final = {
 """A distinctive part of each error's text, in lower case: frameworks print the text and drop the number."""
 
 _PREFIX = re.compile(r"^\[\S+ \S+ +(?P<role>\w+) +(?P<pid>\d+)\]\s*(?P<text>.*)$")
-_INACTIVE = re.compile(r"status of client \{(\d+),\s*\d+\} is INACTIVE")
+# The forms of older and of newer (CUDA 13) servers: {17, 1} and {PID: 17, Context ID: 1}.
+_INACTIVE = re.compile(r"[Ss]tatus of client \{(?:PID: )?(\d+),[^}]*\} is INACTIVE")
 _LISTED = re.compile(r"(?:Volta MPS(?: Server)?:)?\s*(\d+)\s*$")
 _LISTS: Final[dict[str, EventKind]] = {
     "The following clients have a sticky error set": "client_faulted",
+    "The following client process have a sticky error set": "client_faulted",
     "The following devices": "device_affected",
 }
 

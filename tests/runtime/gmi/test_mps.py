@@ -11,6 +11,7 @@ from gmiflow.runtime.failure import GPU_FAULT, GPU_MEMORY, LAUNCH_FAILED, GMIErr
 from gmiflow.runtime.gmi.mps import MPSBackend
 from gmiflow.runtime.gmi.mps_client import max_clients, most_sms, static_partitions_fit, thread_percentage
 from gmiflow.runtime.gmi.mps_daemon import daemons_root
+from gmiflow.runtime.gmi.probe import CUDAView
 
 
 @pytest.fixture
@@ -117,6 +118,22 @@ def test_recovery_restarts_a_daemon_that_stays_in_its_fault(backend, tmp_path, m
     assert backend.daemons[0].alive
 
 
+def test_recovery_tries_again_when_the_first_client_meets_the_fault(backend, tmp_path, monkeypatch):
+    """A server may find a fault with its next client; that client is the probe, and a new daemon is well."""
+    backend.prepare(GMIS[:2], tmp_path)
+    old = backend.daemons[0]
+    views = [
+        CUDAView(ok=False, error="cuDevicePrimaryCtxRetain: unspecified launch failure (719)"),
+        CUDAView(ok=True, sm_count=32),
+    ]
+    monkeypatch.setattr("gmiflow.runtime.gmi.mps.probe_cuda", lambda environment, timeout_s: views.pop(0))
+    backend.recover()
+    assert views == []
+    assert not old.alive
+    assert backend.daemons[0].alive
+    assert backend.environment(GMIS[0])["CUDA_MPS_PIPE_DIRECTORY"] != str(old.control.pipe_directory)
+
+
 def test_no_tool_is_a_clear_error(backend, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(GMIError) as raised:
@@ -155,7 +172,7 @@ def test_without_static_partitions_asking_for_them_fails(control_binary, daemons
 def test_shares_round_as_mps_rounds_them():
     assert [thread_percentage(share) for share in (0.25, 1 / 3, 0.29, 0.001)] == [25, 33, 29, 1]
     assert most_sms(0.25, 132) == 33  # MPS shows 32
-    assert most_sms(0.001, 132) == 2
+    assert most_sms(0.001, 132) == 8  # MPS shows 8 for 1 %
     assert most_sms(1.0, 132) == 132
 
 

@@ -28,6 +28,21 @@ FAULT = """\
 """
 
 
+NEWER = """\
+[2026-11-29 21:12:50.991 Server   862] Client {PID: 952, Context ID: 1} connected
+[2026-11-29 21:12:50.991 Server   862] Status of client {PID: 952, Context ID: 1} is ACTIVE
+[2026-11-29 21:12:51.180 Server   862] Client {PID: 952, Context: 1} encountered a fatal GPU error.
+[2026-11-29 21:12:51.180 Server   862] Server is handling a fatal GPU error.
+[2026-11-29 21:12:51.180 Server   862] Client {PID: 952, Context ID: 1} on device 0 to be torn down
+[2026-11-29 21:12:51.180 Server   862] The following devices will be reset:
+[2026-11-29 21:12:51.180 Server   862] 0
+[2026-11-29 21:12:51.180 Server   862] The following client process have a sticky error set:
+[2026-11-29 21:12:51.180 Server   862] 952
+[2026-11-29 21:12:51.200 Server   862] Status of client {PID: 953, Context ID: 1} is INACTIVE
+[2026-11-29 21:12:51.235 Server   862] Destroy server context on device 0 (NVIDIA H200)
+"""
+
+
 def test_a_healthy_log_has_no_events():
     assert parse(HEALTHY.splitlines()) == ()
 
@@ -39,6 +54,15 @@ def test_a_fault_names_the_server_its_clients_and_the_guilty_one():
         ServerEvent(kind="client_inactive", server=4010, subject=4102),
         ServerEvent(kind="device_affected", server=4010, subject=0),
         ServerEvent(kind="client_faulted", server=4010, subject=4102),
+    )
+
+
+def test_a_fault_as_newer_servers_write_it():
+    assert parse(NEWER.splitlines()) == (
+        ServerEvent(kind="fatal_fault", server=862),
+        ServerEvent(kind="device_affected", server=862, subject=0),
+        ServerEvent(kind="client_faulted", server=862, subject=952),
+        ServerEvent(kind="client_inactive", server=862, subject=953),
     )
 
 
