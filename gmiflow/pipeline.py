@@ -80,6 +80,11 @@ def compile_file(
         hardware=hardware,
         require_workflow=require_workflow,
     )
+    return compile_checked(checked, hardware=hardware, stop_after=stop_after)
+
+
+def compile_checked(checked: CheckResult, *, hardware: Hardware, stop_after: str = "python") -> Compilation:
+    """Run the passes after the checker, as `compile_file` does."""
     if checked.workflow is None or stop_after in ("ast", "check"):
         return Compilation(checked=checked, diagnostics=checked.diagnostics, workflow=checked.workflow)
     reached: dict[str, object] = {"workflow": checked.workflow}

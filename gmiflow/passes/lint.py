@@ -40,6 +40,19 @@ class _Allow:
     used: set[str] = field(default_factory=set[str])
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Linted:
+    """What the linter found.
+
+    Attributes:
+        diagnostics: errors and warnings of the file, and errors of what it imports, sorted by place.
+        results: one check per workflow and target; the first is the one of a file without either.
+    """
+
+    diagnostics: tuple[Diagnostic, ...]
+    results: tuple[CheckResult, ...]
+
+
 def lint(
     path: str, *, text: str | None = None, hardware: Hardware | None = None, files: Files | None = None
 ) -> tuple[Diagnostic, ...]:
@@ -54,16 +67,24 @@ def lint(
     Returns:
         Errors and warnings of this file, and errors of what it imports, sorted by place.
     """
+    return lint_results(path, text=text, hardware=hardware, files=files).diagnostics
+
+
+def lint_results(
+    path: str, *, text: str | None = None, hardware: Hardware | None = None, files: Files | None = None
+) -> Linted:
+    """As `lint`, with the checks behind the diagnostics."""
     unit = Loader(Report(), files).load(Path(path), path, text=text)
     if unit is None:
-        return check(path, text=text, hardware=hardware, files=files).diagnostics
-    results = list(_checked(path, text, unit.module, hardware, files))
+        result = check(path, text=text, hardware=hardware, files=files)
+        return Linted(diagnostics=result.diagnostics, results=(result,))
+    results = tuple(_checked(path, text, unit.module, hardware, files))
     found = [diagnostic for result in results for diagnostic in result.diagnostics]
     if not any(diagnostic.severity == "error" for diagnostic in found):
         found += lint_names.warnings(unit)
         found += [w for result in results if result.workflow is not None for w in lint_sizes.warnings(result)]
-        return in_order(_allowed(unit.source, found))
-    return in_order(found)
+        return Linted(diagnostics=in_order(_allowed(unit.source, found)), results=results)
+    return Linted(diagnostics=in_order(found), results=results)
 
 
 def _checked(

@@ -1,0 +1,179 @@
+"""What the compiler says about an open document, kept until it or something it imports changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from gmiflow.diagnostics import Diagnostic, in_order
+from gmiflow.hardware import Hardware
+from gmiflow.lsp.documents import Document, Documents
+from gmiflow.lsp.indexing import index_unit
+from gmiflow.lsp.symbols import Index
+from gmiflow.passes.check import CheckResult, check
+from gmiflow.passes.imports import Loader, Unit
+from gmiflow.passes.lint import lint_results
+from gmiflow.passes.report import Report
+from gmiflow.pipeline import Compilation, compile_checked
+from gmiflow.syntax import ast, lexer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deep:
+    """What the linter and the lowering passes say.
+
+    Attributes:
+        diagnostics: of all workflows and targets, sorted by place.
+        compilations: workflow and target, as far as they could be lowered, in order of declaration.
+    """
+
+    diagnostics: tuple[Diagnostic, ...]
+    compilations: tuple[Compilation, ...]
+
+
+class Analysis:
+    """One version of a document. The parts are worked out when they are first asked for."""
+
+    def __init__(self, document: Document, files: Documents, hardware: Hardware) -> None:
+        self.document = document
+        self.files = files
+        self.hardware = hardware
+        self._lock = RLock()
+        self._stamps: dict[Path, object] | None = None
+        self._deep: Deep | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return str(self.document.path)
+
+    @cached_property
+    def checked(self) -> CheckResult:
+        """The check of the default workflow, which sees every declaration."""
+        return check(self.name, hardware=self.hardware, files=self.files)
+
+    @cached_property
+    def index(self) -> Index | None:
+        """What the names of the file stand for, None when it cannot be read."""
+        model = self.checked.model
+        return index_unit(model.scope.unit, self.document.path, model.paths) if model is not None else None
+
+    @cached_property
+    def tokens(self) -> list[lexer.Token]:
+        """The file's tokens, empty when there are too many of them."""
+        try:
+            return lexer.raw_tokens(self.text)
+        except lexer.TooLong:
+            return []
+
+    @property
+    def text(self) -> str:
+        """The document as the compiler sees it."""
+        return self.document.text.removeprefix("\ufeff")
+
+    @property
+    def unit(self) -> Unit | None:
+        """The file's names."""
+        return self.checked.model.scope.unit if self.checked.model is not None else None
+
+    @property
+    def items(self) -> tuple[ast.Declaration, ...]:
+        """The file's declarations."""
+        return self.checked.module.items if self.checked.module is not None else ()
+
+    @property
+    def deep(self) -> Deep:
+        """What the linter and the lowering passes say; takes as long as several checks."""
+        with self._lock:
+            if self._deep is None:
+                self._deep = self._lint_and_lower()
+            return self._deep
+
+    def _lint_and_lower(self) -> Deep:
+        linted = lint_results(self.name, hardware=self.hardware, files=self.files)
+        found = list(linted.diagnostics)
+        compilations: list[Compilation] = []
+        for result in linted.results:
+            if result.workflow is not None:
+                compiled = compile_checked(result, hardware=self.hardware, stop_after="comm")
+                compilations.append(compiled)
+                found += compiled.diagnostics[len(result.diagnostics) :]
+        return Deep(diagnostics=in_order(found), compilations=tuple(compilations))
+
+    def paths(self) -> dict[str, Path]:
+        """Name of every source that was read to its file."""
+        model = self.checked.model
+        return dict(model.paths) if model is not None else {self.name: self.document.path}
+
+    def is_current(self) -> bool:
+        """Whether nothing that the file imports has changed since the check."""
+        stamps = {path: self.files.stamp(path) for path in self.paths().values()}
+        if self._stamps is None:
+            self._stamps = stamps
+        return self._stamps == stamps
+
+
+@dataclass(kw_only=True)
+class Analyses:
+    """The analyses of the open documents, and indexes of the other files of the workspace."""
+
+    files: Documents
+    hardware: Hardware
+    _kept: dict[str, tuple[int, Analysis]] = field(default_factory=dict[str, tuple[int, Analysis]])
+    _indexes: dict[Path, tuple[object, Index]] = field(default_factory=dict[Path, tuple[object, Index]])
+    _lock: Any = field(default_factory=RLock)
+
+    def of(self, uri: str) -> Analysis | None:
+        """The analysis of the newest version of an open document."""
+        document = self.files.get(uri)
+        if document is None:
+            return None
+        with self._lock:
+            generation, analysis = self._kept.get(uri, (-1, None))
+            if (
+                analysis is None
+                or analysis.document is not document
+                or generation != self.files.generation
+                or not analysis.is_current()
+            ):
+                analysis = Analysis(document, self.files, self.hardware)
+                analysis.is_current()
+                self._kept[uri] = (self.files.generation, analysis)
+            return analysis
+
+    def forget(self, uri: str) -> None:
+        """Drop the analysis of a document that was closed."""
+        with self._lock:
+            self._kept.pop(uri, None)
+
+    def indexes(self) -> Iterator[Index]:
+        """The indexes of every file of the workspace, of open documents first."""
+        seen: set[str] = set()
+        for document in self.files.all:
+            analysis = self.of(document.uri)
+            if analysis is not None and analysis.index is not None:
+                seen.add(analysis.index.file)
+                yield analysis.index
+        for path in self.files.workspace_files():
+            index = self._index(path)
+            if index is not None and index.file not in seen:
+                seen.add(index.file)
+                yield index
+
+    def _index(self, path: Path) -> Index | None:
+        """The index of a file that is not open."""
+        stamp = (self.files.generation, self.files.stamp(path))
+        kept = self._indexes.get(path)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        loader = Loader(Report(), self.files)
+        unit = loader.load(path, str(path))
+        if unit is None:
+            return None
+        index = index_unit(unit, path, loader.paths)
+        self._indexes[path] = (stamp, index)
+        return index
