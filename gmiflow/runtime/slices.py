@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,8 @@ from gmiflow.runtime.gmi.green import GreenBackend, GreenPart
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.messages import Hello
 from gmiflow.runtime.program import Program
+
+logger = logging.getLogger(__name__)
 
 
 class Slices:
@@ -66,6 +69,10 @@ class Slices:
         """Take the parts away; no GMI may use the device any more."""
         if self._parts:
             gc.collect()  # graphs that were captured on the parts go first
-            torch.cuda.synchronize(self.device)
+            try:
+                torch.cuda.synchronize(self.device)
+            except RuntimeError as broken:  # after a fault nothing can be released; the exit of the process does it
+                logger.warning("the parts of the GPU are not released in order: %s", broken)
+                return
             self._parts = {}
             self._backend.release()

@@ -7,6 +7,7 @@ state: one process can be a member of several groups, and nothing else in it not
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -20,6 +21,8 @@ from torch.cuda import nccl
 
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, NOT_SUPPORTED, PEER_LOST, GMIError, error
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 300.0
 MULTI_RANK_VERSION = (2, 30)
@@ -84,8 +87,12 @@ class RingCollective(Collective):
         """Leave the group; the peers must not wait for this member any more."""
         if self._group is not None:
             if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-                self._group.shutdown()
+                try:
+                    torch.cuda.synchronize(self._device)
+                except RuntimeError as broken:
+                    logger.warning("%s is not closed in order: %s", self.name, str(broken).partition("\n")[0])
+                else:
+                    self._group.shutdown()
             self._group = None
 
     def _connect(self, store: distributed.Store, max_ctas: int) -> object:
