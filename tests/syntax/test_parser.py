@@ -129,6 +129,32 @@ def test_keywords_are_reserved(keyword):
     assert parsed(f"edition 1\nparam {keyword}x : int = 1\n").diagnostics == ()
 
 
+NAMED = {
+    "parameter": "param {} : int = 1",
+    "record": "record {} {{ x : f32[env] }}",
+    "field": "record R {{ x : f32[env], {} : f32[env] }}",
+    "stage type": "simulator {} {{ }}",
+    "stage": "agent {} = ppo.Actor()",
+    "workflow": "workflow {} {{ mode = sync }}",
+    "target": "target {} {{ devices = 1 }}",
+    "port": "agent A {{ in {} : f32[env] }}",
+    "parameter of a type": "agent A({} : int = 1) {{ }}",
+    "alias": "import std.targets as {}",
+    "member": "param p : int = ppo.{}",
+    "port of an edge": "workflow w {{ sim.{} -> actor.obs }}",
+    "value": "param p : int = 1 + {}",
+}
+
+
+@pytest.mark.parametrize("place", NAMED)
+@pytest.mark.parametrize("keyword", sorted(KEYWORDS))
+def test_no_keyword_is_a_name_anywhere(keyword, place):
+    text = "edition 1\n" + NAMED[place] + "\n"
+    if place != "value" or keyword not in ("true", "false", "auto"):  # values themselves
+        assert [line for _, line in codes(text.format(keyword))] == [2]
+    assert parsed(text.format(f"{keyword}x")).diagnostics == ()
+
+
 def test_four_mistakes_in_four_declarations():
     text = (
         "edition 1\nparam a : int = 1;\nparam b int = 2\nparam c : int = 3\nsimulater d = e()\ntarget f {\n  g : 1\n}\n"
