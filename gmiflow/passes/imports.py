@@ -137,6 +137,8 @@ class Loader:
         if name.text in places:
             before = [(places[name.text], "first declared here")]
             self._report.add("E0202", f"`{name.text}` is declared twice", name.span, secondary=before)
+            if type(unit.names[name.text]) is not type(meaning):  # which one is meant cannot be known
+                unit.names[name.text] = Broken()
             return
         places[name.text] = name.span
         unit.names[name.text] = meaning

@@ -61,7 +61,8 @@ def recover(source: Source, tokens: list[Token]) -> Recovered:
 def _chunks(text: str, tokens: list[Token]) -> list[list[Token]]:
     """Cut before every top-level declaration, with its documentation comment.
 
-    A declaration keyword in column 1 starts a chunk even inside brackets: then the bracket was never closed.
+    A declaration keyword in column 1, or what may be a misspelt one, starts a chunk even inside brackets: then the
+    bracket was never closed.
     """
     starts: list[int] = []
     depth = 0
@@ -85,7 +86,8 @@ def _starts_chunk(text: str, tokens: list[Token], index: int, depth: int) -> boo
     column_1 = start == 0 or text[start - 1] == "\n"
     if depth == 0:
         return (keyword or column_1) and token.type not in _CLOSERS and token.type not in ("LBRACE", "DOC")
-    return column_1 and keyword and token.value != "require"
+    two_names = token.type == "NAME" and index + 1 < len(tokens) and tokens[index + 1].type == "NAME"
+    return column_1 and (two_names or (keyword and token.value != "require"))  # nothing else has two names in a row
 
 
 def _docs_before(tokens: list[Token], index: int) -> int:
