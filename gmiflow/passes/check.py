@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from gmiflow.diagnostics import Diagnostic, in_order
 from gmiflow.ir.workflow import Workflow
+from gmiflow.passes.allow import without_allowed
 from gmiflow.passes.components import build
 from gmiflow.passes.fit import check_fit
 from gmiflow.passes.imports import Files, Loader, Unit
@@ -59,6 +60,7 @@ class CheckResult:
     Attributes:
         workflow: None after an error, or when the file has no workflow.
         diagnostics: sorted by place.
+        allowed: warnings that a comment `// gmi: allow(...)` silences.
         sources: the file and everything that it imports.
         module: syntax tree of the file, None when it could not be read.
         model: names, types and values behind the diagnostics, None when the file could not be read.
@@ -68,6 +70,7 @@ class CheckResult:
     diagnostics: tuple[Diagnostic, ...]
     sources: tuple[Source, ...]
     module: ast.Module | None
+    allowed: tuple[Diagnostic, ...] = ()
     model: Model | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -138,9 +141,11 @@ def _check(
         )
     checker = _Checker(unit, loader, report, hardware)
     found = checker.run(workflow, target, overrides, require_workflow)
+    kept, allowed = without_allowed(report.diagnostics)
     return CheckResult(
         workflow=None if report.failed else found,
-        diagnostics=in_order(report.diagnostics),
+        diagnostics=in_order(kept),
+        allowed=tuple(allowed),
         sources=tuple(loader.sources),
         module=unit.module,
         model=checker.model(loader.paths),

@@ -8,6 +8,7 @@ import pytest
 from gmiflow.codes import TITLES
 from gmiflow.commands.lint import mended
 from gmiflow.hardware import GPU, Hardware
+from gmiflow.passes.check import check
 from gmiflow.passes.lint import lint
 from gmiflow.syntax.comments import places
 
@@ -135,6 +136,18 @@ class TestAllow:
     )
     def test_that_cannot_be_read(self, comment):
         assert found(program(tail=comment)) == [("W0103", comment)]
+
+    def test_holds_for_warnings_of_the_checker_too(self):
+        """`check` is silent about an allowed warning, and `lint` knows that the comment is of use."""
+        twice = (
+            "import std.tasks.ant\nimport std.tasks.ant as again{}\nsimulator a = ant.Ant()\nsimulator b = again.Ant()"
+        )
+        allowed = twice.format("  // gmi: allow(W0202) compared side by side")
+        for head, expected in ((twice.format(""), ["W0202"]), (allowed, [])):
+            result = check("test.gmi", text=program(head=head))
+            assert [d.code for d in result.diagnostics] == expected
+            assert [d.code for d in result.allowed] == ([] if expected else ["W0202"])
+            assert [code for code, _ in found(program(head=head)) if code != "W0204"] == expected
 
     def test_in_a_string_is_text(self):
         head = 'require 1 > 0 else "// gmi: allow(W0203) x"'
