@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -83,7 +84,7 @@ class MjwarpEngine(Engine):
         # Warp reports kernel loads on the standard output, which belongs to data.
         wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)
         wp.init()
-        self.model = mujoco.MjModel.from_xml_path(str(spec.model_path))
+        self.model = _model_without_views(spec.model_path)
         self._substeps = spec.substeps
         self._device = _with_index(spec.device)
         self._warp_device = wp.device_from_torch(self._device)
@@ -95,6 +96,9 @@ class MjwarpEngine(Engine):
         # A full buffer is read from the overflow words; printf from a kernel can fill an undrained pipe and hang.
         self._model.opt.warn_overflow = 0
         self._model.opt.graph_conditional = False
+        # Newton's method starts from the last acceleration and needs neither the unconstrained one nor its
+        # factorisation. Worlds without a constraint take one exact step.
+        self._model.opt.run_qacc_smooth = False
         self._views = {name: wp.to_torch(getattr(self._data, name)) for name in _STATE}
         self.qpos, self.qvel = self._views["qpos"], self._views["qvel"]
         self.ctrl = wp.to_torch(self._data.ctrl)
@@ -181,6 +185,14 @@ class MjwarpEngine(Engine):
     def close(self) -> None:
         """Wait for the device, so that nothing in flight uses memory that is about to be freed."""
         wp.synchronize_device(self._warp_device)
+
+
+def _model_without_views(path: Path) -> mujoco.MjModel:
+    """The body without cameras and lights, whose places would be worked out by a kernel each in every substep."""
+    spec = mujoco.MjSpec.from_file(str(path))
+    for view in (*spec.cameras, *spec.lights):
+        spec.delete(view)
+    return spec.compile()
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -55,7 +55,7 @@ TOLERANCES = {
 def converged_solver(tmp_path, monkeypatch):
     """The same bodies with enough solver iterations.
 
-    The tasks' 5 or 10 stop about one physics step in a thousand short of convergence, and there each engine has its
+    The tasks' 4 to 7 stop about one physics step in a thousand short of convergence, and there each engine has its
     own way of being unconverged.
     """
     for model in base.ASSETS.glob("*.xml"):
