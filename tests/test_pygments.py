@@ -1,5 +1,6 @@
 """The Pygments lexer sees what the parser's lexer sees, on every `.gmi` file and on generated programs."""
 
+import re
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -20,8 +21,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def parses(path: Path) -> bool:
+    """Whether the syntax and the units are right: a number with an unknown unit is marked as an error."""
     source = read(path, path.name)
-    return isinstance(source, Source) and not parse(source).diagnostics
+    if not isinstance(source, Source) or parse(source).diagnostics:
+        return False
+    quantities = [token.value for token in lexer.raw_tokens(source.text) if token.type == "QUANTITY"]
+    return all(re.sub(r"^[\d.]+(?:[eE][+-]?\d+)?[ \t]*", "", value) in UNITS for value in quantities)
 
 
 FILES = [

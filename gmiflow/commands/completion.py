@@ -11,13 +11,13 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    r"""Print the completion script of SHELL.
+    """Print the completion script of SHELL.
 
     \b
     bash:  gmiflow completion bash > ~/.local/share/bash-completion/completions/gmiflow
     zsh:   gmiflow completion zsh > "${fpath[1]}/_gmiflow"
     fish:  gmiflow completion fish > ~/.config/fish/completions/gmiflow.fish
-    """
+    """  # noqa: D301 - \b is click's sign for lines that stay as they are
     from gmiflow.cli import main
 
     kind = get_completion_class(shell)

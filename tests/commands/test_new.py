@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gmiflow.cli import main
 from gmiflow.commands.new import FILES, class_name, command
 from gmiflow.passes.lint import lint
 from gmiflow.source import Source
@@ -40,6 +41,16 @@ def test_the_workflow_is_formatted_and_without_warnings(project):
     file = project / "air_hockey.gmi"
     assert format_source(Source("x", file.read_text())).text == file.read_text()
     assert lint(str(file)) == ()
+
+
+COMMANDS = ["check", "lint --strict", "fmt --check", "compile", "graph", "doc", "explain sizing", "run --dry-run"]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_takes_it(project, monkeypatch, words):
+    monkeypatch.chdir(project)
+    done = CliRunner().invoke(main, [*words.split(), "air_hockey.gmi"])
+    assert done.exit_code == 0, done.stderr
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["from inside the folder", "from outside"])
