@@ -132,12 +132,10 @@ def functions() -> list[types.CompletionItem]:
     return [function(name) for name in FUNCTIONS]
 
 
-def units(dimension: str, number: str) -> Iterator[types.CompletionItem]:
+def units(dimension: str) -> Iterator[types.CompletionItem]:
     """Units behind a number."""
     for rank, unit in enumerate(vocabulary.units_of(dimension)):
-        found = item(unit, types.CompletionItemKind.Unit, rank, detail=dimension)
-        found.filter_text = f"{number} {unit}"
-        yield found
+        yield item(unit, types.CompletionItemKind.Unit, rank, detail=dimension)
 
 
 def arguments(params: Sequence[ast.Param], owner: str, given: set[str]) -> Iterator[types.CompletionItem]:

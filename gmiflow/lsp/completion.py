@@ -43,7 +43,7 @@ def completions(analysis: Analysis, position: types.Position) -> list[types.Comp
         return units(analysis, offset)
     if context.inside == "comment" or analysis.unit is None:
         return []
-    return _Completer(analysis, analysis.unit, context).items()
+    return [*units(analysis, offset), *_Completer(analysis, analysis.unit, context).items()]
 
 
 class _Completer:
@@ -65,6 +65,8 @@ class _Completer:
         words = context.keywords - offered
         if context.accepts_name and (context.statement or self._frame is not None):
             words -= {"true", "false", "auto", "py"} if "auto" not in offered and self._expects_name() else set()
+        if table_of(context.frames) != "stage type" and not context.statement:
+            words -= {"in", "out"}
         return found + keywords(words)
 
     def _is_bare_word(self) -> bool:
@@ -133,7 +135,7 @@ class _Completer:
         frames = self._context.frames
         opener = frames[-1].head
         if opener and opener[-1].type == "_DOT" and len(opener) >= 2:  # stage.{port, port}
-            return self._ports(opener[-2].value, opener[:-2], taken={t.value for t in head})
+            return self._ports(opener[-2].value, opener[:-2], taken=self._context.names)
         keyword = frames[0].head[0].value if frames[0].head else ""
         table = table_of(frames)
         equals = next((i for i, token in enumerate(head) if token.type == "_ASSIGN"), None)
@@ -176,7 +178,7 @@ class _Completer:
     def _edge_end(self, head: tuple[Token, ...]) -> Iterable[types.CompletionItem]:
         arrow = next((i for i, token in enumerate(head) if token.type == "ARROW"), None)
         if head[-1].type == "_DOT" and len(head) >= 2:
-            return self._ports(head[-2].value, head[:-2], taken=set())
+            return self._ports(head[-2].value, head[:-2], taken=frozenset())
         if arrow is not None and arrow == len(head) - 1:
             return self._targets(head)
         return ()
@@ -195,7 +197,7 @@ class _Completer:
                     port.sort_text = f"0{port.label}"
                     yield port
 
-    def _ports(self, stage: str, before: tuple[Token, ...], taken: set[str]) -> list[types.CompletionItem]:
+    def _ports(self, stage: str, before: tuple[Token, ...], taken: frozenset[str]) -> list[types.CompletionItem]:
         meaning = self._unit.names.get(stage)
         if not isinstance(meaning, ast.StageInstance):
             return []

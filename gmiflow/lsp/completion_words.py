@@ -15,7 +15,7 @@ from gmiflow.lsp.vocabulary import spec_of
 from gmiflow.passes.values import SCALARS
 
 MOST_FILES = 200
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?[ \t]*([A-Za-z%/]*)$")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?[ \t]*([A-Za-z%/]*)$")
 
 
 def files(analysis: Analysis, context: Context) -> list[types.CompletionItem]:
@@ -52,4 +52,4 @@ def units(analysis: Analysis, offset: int) -> list[types.CompletionItem]:
     else:
         names = [token.value for token in head if token.value in SCALARS]
         dimension = SCALARS[names[0]].dimension if names else ""
-    return list(candidates.units(dimension, number.group().strip())) if dimension else []
+    return list(candidates.units(dimension)) if dimension else []

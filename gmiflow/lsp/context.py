@@ -52,6 +52,7 @@ class Context:
         keywords: keywords that the grammar accepts.
         accepts_name: whether it accepts a name.
         commas: arguments before the cursor in the innermost bracket.
+        names: names before the cursor in the innermost bracket.
     """
 
     inside: Inside
@@ -62,6 +63,7 @@ class Context:
     keywords: frozenset[str] = frozenset()
     accepts_name: bool = False
     commas: int = 0
+    names: frozenset[str] = frozenset()
 
     @property
     def declaration(self) -> str:
@@ -86,7 +88,8 @@ def context_at(analysis: Analysis, offset: int) -> Context:
     last = tokens[-1] if tokens else None
     if last is not None and last.type == lexer.ERROR and last.value.startswith('"'):  # not closed before the cursor
         return _in_string(tokens, last, offset)
-    if _COMMENT.search(text, max(line_start, last.end_pos if last is not None else 0), offset):
+    code_end = last.end_pos if last is not None and last.type != "_NL" else 0  # line ends hold comments, too
+    if _COMMENT.search(text, max(line_start, code_end), offset):
         return Context(inside="comment", start=offset, prefix="")
     if last is not None and last.type == "DOC" and last.end_pos >= offset:
         return Context(inside="comment", start=offset, prefix="")
@@ -127,6 +130,7 @@ def _in_code(tokens: list[Token], start: int, prefix: str) -> Context:
     frames: list[Frame] = []
     statements: list[list[Token]] = [[]]
     commas = [0]
+    names: list[set[str]] = [set()]
     for token in tokens:
         kind = token.type
         if kind in _OPENERS:
@@ -134,17 +138,20 @@ def _in_code(tokens: list[Token], start: int, prefix: str) -> Context:
             statements[-1].append(token)
             statements.append([])
             commas.append(0)
+            names.append(set())
         elif kind in _OPENERS.values():
             if frames and _OPENERS[frames[-1].bracket] == kind:
                 frames.pop()
                 statements.pop()
                 commas.pop()
+                names.pop()
             statements[-1].append(token)
         elif kind == "COMMA" or (kind == "_NL" and (not frames or frames[-1].bracket == "LBRACE")):
             statements[-1] = []
             commas[-1] += kind == "COMMA"
         elif kind not in ("_NL", "DOC"):
             statements[-1].append(token)
+            names[-1] |= {token.value} if kind == "NAME" else set()
     accepted = _accepted(tokens, frames, statements)
     return Context(
         inside="code",
@@ -155,6 +162,7 @@ def _in_code(tokens: list[Token], start: int, prefix: str) -> Context:
         keywords=frozenset(_KEYWORD_TERMINALS[name] for name in accepted if name in _KEYWORD_TERMINALS),
         accepts_name="NAME" in accepted,
         commas=commas[-1],
+        names=frozenset(names[-1]),
     )
 
 

@@ -59,8 +59,9 @@ def decided(compilation: Compilation, setting: str) -> str | None:
 
 def reason(compilation: Compilation, setting: str) -> str:
     """How the compiler decided: "default: ...", "modelled: ...", "given"."""
-    origins = dict(compilation.sized.origins) if compilation.sized is not None else {}
-    return origins.get(setting, "")
+    if compilation.sized is None:
+        return ""
+    return {"mapping": compilation.sized.mapped.origin, **dict(compilation.sized.origins)}.get(setting, "")
 
 
 def show_value(value: Value, kind: ValueType | None) -> str:

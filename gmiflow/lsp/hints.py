@@ -107,7 +107,9 @@ def _edge(checked: CheckedWorkflow, edge: ast.Edge) -> Iterator[_Hint]:
             texts.append(f"{text} x {checked.settings['horizon']}" if lifted else text)
     if texts:
         shown = texts[:MOST_TYPES] + (["..."] if len(texts) > MOST_TYPES else [])
-        yield edge.span.end, f": {', '.join(shown)}", "`x N`: stacked over the N steps of the horizon"
+        lifted = any(" x " in text for text in shown)
+        tooltip = "Stacked over the steps of the horizon" if lifted else ""
+        yield edge.span.end, f": {', '.join(shown)}", tooltip
 
 
 def _target(analysis: Analysis, target: ast.Target) -> Iterator[_Hint]:

@@ -69,7 +69,7 @@ def _register_life(server: Server) -> None:
         server.files.folders = [folder for folder in server.files.folders if str(folder) not in gone] + new
 
     @server.feature(types.SHUTDOWN)
-    def shutdown(_params: object = None) -> None:
+    def shutdown(*_params: object) -> None:
         server.clean()
 
 

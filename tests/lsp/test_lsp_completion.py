@@ -1,0 +1,172 @@
+"""What is offered in each place, and what comes first."""
+
+import pytest
+from lsp_files import Editor
+
+from gmiflow.lsp import completion
+from gmiflow.lsp.indexing import SECTIONS, TABLES
+from gmiflow.lsp.signature import signature_help
+from gmiflow.lsp.vocabulary import AXES, FUNCTIONS, KEYWORDS, SETTINGS, TYPES
+from gmiflow.lsp.vocabulary import SECTIONS as SECTION_TEXTS
+from gmiflow.passes.values import SCALARS
+from gmiflow.syntax import words
+
+HEAD = """edition 1
+
+import std.tasks.cartpole
+import std.algo.ppo
+import std.targets
+
+param lr : float = 1e-3
+param num_env : auto int = 256
+
+simulator sim = cartpole.CartPole()
+agent actor = ppo.Actor(hidden = [64, 64])
+trainer learner = ppo.Learner(lr = lr)
+
+"""
+BODY = "workflow train {\n  mode = sync\n  num_env = 256\n  horizon = 16\n  "
+
+
+def offered(tmp_path, marked: str) -> list[str]:
+    """Labels at the `|`, in the order in which an editor shows them."""
+    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", marked)
+    return [i.label for i in sorted(completion.completions(analysis, position), key=lambda i: i.sort_text)]
+
+
+PORTS = [
+    ("sim.|\n}\n", ["obs", "reward", "terminated", "truncated"]),
+    ("sim.obs -> actor.|\n}\n", ["obs", "weights"]),
+    ("learner.weights -> actor.|\n}\n", ["weights", "obs"]),
+    ("actor.experience -> learner.|", ["experience"]),
+    ("actor.bootstrap -> learner.|", ["bootstrap", "reward"]),
+    ("sim.terminated -> learner.|", ["terminated", "truncated"]),
+    ("sim.{obs, |", ["reward", "terminated", "truncated"]),
+    ("sim.reward -> learner.{|", ["bootstrap", "reward"]),
+]
+
+
+@pytest.mark.parametrize(("statement", "first"), PORTS)
+def test_ports_of_the_right_type_come_first(statement, first, tmp_path):
+    assert offered(tmp_path, HEAD + BODY + statement)[: len(first)] == first
+
+
+def test_a_port_that_is_driven_comes_last(tmp_path):
+    text = HEAD + BODY + "sim.terminated -> learner.terminated\n  sim.truncated -> learner.|\n}\n"
+    found = offered(tmp_path, text)
+    assert (found[0], found[-1]) == ("truncated", "terminated")
+
+
+def test_stages_behind_an_arrow_with_the_inputs_that_fit(tmp_path):
+    found = offered(tmp_path, HEAD + BODY + "sim.obs -> |\n}\n")
+    assert found == ["actor.obs", "actor", "learner", "sim"]
+
+
+def test_settings_that_are_not_written_and_stages(tmp_path):
+    found = offered(tmp_path, HEAD + BODY + "|\n}\n")
+    assert not {"mode", "num_env", "horizon"} & set(found)
+    assert found[0] == "checkpoint_every"
+    assert {"iterations", "seed", "sizing", "place", "sim", "actor", "learner", "require"} <= set(found)
+    assert not {"param", "auto", "true", "in", "workflow"} & set(found)
+
+
+PLACES = [
+    ("|", {"param", "workflow", "simulator", "target", "import"}, {"where", "in"}),
+    ("work|", {"workflow"}, {"where"}),
+    ("import |", {"std"}, {"param"}),
+    ("import std.|", {"tasks", "algo", "targets"}, {"std"}),
+    ("import std.tasks.|", {"ant", "cartpole", "humanoid"}, {"ppo"}),
+    ("import std.algo.ppo |", {"as"}, {"where"}),
+    ("simulator two = |", {"cartpole", "ppo"}, {"lr"}),
+    ("agent two = ppo.|", {"Actor", "Learner"}, {"Experience"}),
+    ("agent two = ppo.Actor(|", {"hidden", "activation", "normalize_obs"}, {"lr"}),
+    ("agent two = ppo.Actor(hidden = [8], activation = |", {"elu", "relu", "tanh"}, set()),
+    ("agent two = ppo.Actor(normalize_obs = |", {"true", "false", "lr"}, {"elu"}),
+    ("trainer two = ppo.Learner(lr = |", {"lr", "num_env", "min", "log2"}, {"elu"}),
+    ("param x : |", {"int", "float", "bytes", "auto", "enum", "list"}, {"f32"}),
+    ("param x : int = |", {"lr", "num_env", "targets", "min"}, {"workflow"}),
+    ("param x : bool = |", {"true", "false"}, set()),
+    ("param x : int = 1 |", {"where"}, {"in"}),
+    ("workflow w {\n  mode = |", {"sync", "async", "serve"}, {"lr"}),
+    ("workflow w {\n  mode = async { |", {"max_staleness"}, {"mode"}),
+    ("workflow w {\n  num_env = |", {"auto", "num_env"}, {"sync"}),
+    ("workflow w {\n  execution = |", {"auto", "eager", "graph", "overlap"}, {"sim"}),
+    ("workflow w {\n  sizing {\n    |", {"objective", "batch"}, {"mode"}),
+    ("workflow w {\n  sizing {\n    objective = |", {"throughput", "time_to_reward"}, set()),
+    ("workflow w {\n  place {\n    |", {"sim", "actor", "learner"}, {"mode"}),
+    ("workflow w {\n  place { learner = |", {"devices"}, {"lr"}),
+    ("workflow w {\n  sim.obs -> actor.obs { |", {"depth", "on_full"}, {"mode"}),
+    ("workflow w {\n  sim.obs -> actor.obs { on_full = |", {"block", "drop_oldest"}, set()),
+    ("target t {\n  base = |", {"targets"}, {"lr"}),
+    ("target t {\n  base = targets.|", {"h200", "cpu"}, {"lr"}),
+    ("target t {\n  base = targets.h200(|", {"gpus"}, {"mode"}),
+    ("target t {\n  |", {"base", "memory", "mapping", "require"}, {"mode", "in"}),
+    ("target t {\n  memory = 4 |", {"GiB", "MiB", "B"}, {"ms", "Hz"}),
+    ("param x : seconds = 4 |", {"ms", "s"}, {"GiB"}),
+    ("simulator S {\n  |", {"in", "out", "entry", "needs", "require"}, {"mode"}),
+    ("simulator S {\n  in x : |", {"f32", "bool", "weights", "ppo"}, {"int"}),
+    ("simulator S {\n  in x : f32[|", {"env", "time", "num_env"}, {"sim"}),
+    ("simulator S {\n  in x : f32[env] |", {"range", "optional"}, {"where"}),
+    ("simulator S {\n  in x : ppo.|", {"Experience"}, {"env"}),
+    ("simulator S {\n  entry = |", {"py"}, {"lr"}),
+    ("simulator S(x : |", {"int", "enum"}, {"f32"}),
+    ("simulator sim2 = cartpole.CartPole() {\n  |", {"python"}, {"in"}),
+    ("record R {\n  x : |", {"f32", "i64"}, {"int"}),
+    ("require lr > |", {"lr", "num_env"}, {"workflow"}),
+]
+
+
+@pytest.mark.parametrize(("marked", "there", "absent"), PLACES)
+@pytest.mark.parametrize("rest", ["", "\n}\n\nparam last : int = 1\n"], ids=["at the end", "in the middle"])
+def test_places(marked, there, absent, rest, tmp_path):
+    found = set(offered(tmp_path, HEAD + marked + rest if "|" in marked else ""))
+    assert there <= found
+    assert not absent & found
+
+
+@pytest.mark.parametrize("marked", ["// sim.|", "/// sim.|", 'require lr > 0 else "|', "param x : int = 12|"])
+def test_nothing_in_comments_strings_and_numbers(marked, tmp_path):
+    assert offered(tmp_path, HEAD + marked) == []
+
+
+def test_files_of_an_import(tmp_path):
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "wide.gmi").write_text("edition 1\n")
+    (tmp_path / "other.gmi").write_text("edition 1\n")
+    assert offered(tmp_path, 'edition 1\nimport "|') == ["other.gmi", "nets/"]
+    assert offered(tmp_path, 'edition 1\nimport "./nets/|"') == ["wide.gmi"]
+
+
+SIGNATURES = [
+    ("agent two = ppo.Actor(|", "Actor", 0),
+    ("agent two = ppo.Actor(hidden = [8, 8], |", "Actor", 1),
+    ("agent two = ppo.Actor(activation = |", "Actor", 1),
+    ("agent two = ppo.Actor(hidden = [8, |", "Actor", 0),
+    ("target t {\n  base = targets.h200(gpus = |", "h200", 0),
+    ("param x : int = max(1, |", "max", 0),
+]
+
+
+@pytest.mark.parametrize(("marked", "name", "active"), SIGNATURES)
+def test_signature_help(marked, name, active, tmp_path):
+    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", HEAD + marked)
+    found = signature_help(analysis, position)
+    assert found is not None
+    assert found.signatures[0].label.startswith(f"{name}(")
+    assert found.active_parameter == active
+
+
+@pytest.mark.parametrize("marked", ["workflow w {\n  |", "param x : int = (|", "param x : int = 1|"])
+def test_no_signature_help(marked, tmp_path):
+    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", HEAD + marked)
+    assert signature_help(analysis, position) is None
+
+
+def test_every_word_of_the_language_is_described():
+    settings = {f"{table}.{name}" for table, specs in TABLES.items() for name in specs}
+    assert set(SETTINGS) == settings | {"target.base"}
+    assert set(SECTION_TEXTS) == {f"{table}.{name}" for table, names in SECTIONS.items() for name in names}
+    assert set(KEYWORDS) == words.KEYWORDS
+    assert set(TYPES) == {*SCALARS, *words.DTYPES, "weights"}
+    assert set(AXES) == set(words.AXES)
+    assert set(FUNCTIONS) == {*words.FUNCTIONS, "devices"}
