@@ -16,19 +16,30 @@ HERE = Path(__file__).resolve().parent
 
 
 def slicing(bench):
-    """The same training cut into 1, 2, 4 GMIs: a fixed total, then as many environments on each; and replicas."""
+    """The same training cut into GMIs of each backend, with a fixed total and with as many environments on each.
+
+    Then replicas: whole trainings side by side, as streams of one process and as clients of MPS.
+    """
     options = bench.options
     base = (options.num_env or [4096])[0]
-    plans = [(1, base, 1), (2, base, 1), (4, base, 1), (2, 2 * base, 1), (4, 4 * base, 1), (1, base, options.replicas)]
-    for gmis, num_env, copies in plans:
-        name = f"slicing {gmis} GMIs, {num_env} env, {copies} replicas"
-        if bench.left() < 60:
-            bench.emit("skipped", name=name, reason="no time left for it")
-            continue
-        run_command(bench, name, gmis, num_env, copies)
+    cuts = [(1, base), *((k, base) for k in options.slices), *((k, k * base) for k in options.slices)]
+    for backend in options.backends:
+        for gmis, num_env in cuts if backend == options.backends[0] else cuts[1:]:
+            guarded(bench, gmis, num_env, 1, backend)
+    for backend in ("auto", "mps"):
+        guarded(bench, 1, base, options.replicas, backend)
 
 
-def run_command(bench, name, gmis, num_env, copies):
+def guarded(bench, gmis, num_env, copies, backend):
+    """`run_command`, if there is time."""
+    name = f"slicing {gmis} GMIs, {num_env} env, {copies} replicas, {backend}"
+    if bench.left() < 45:
+        bench.emit("skipped", name=name, reason="no time left for it")
+        return
+    run_command(bench, name, gmis, num_env, copies, backend)
+
+
+def run_command(bench, name, gmis, num_env, copies, backend):
     """One `gmiflow run`; steps per second from the times of its iterations, the first third left out."""
     options = bench.options
     directory = bench.directory / name.replace(" ", "_").replace(",", "")
@@ -38,8 +49,8 @@ def run_command(bench, name, gmis, num_env, copies):
         "workflow.iterations": options.iterations,
         "workflow.execution": "graph" if cuda else "eager",
         "workflow.replicas": copies,
-        "target.gmi_per_gpu": gmis * copies,
-        "target.backend": "mps" if cuda and gmis * copies > 1 else "timeshare" if cuda else "cpu",
+        "target.gmi_per_gpu": gmis,
+        "target.backend": "cpu" if not cuda else "timeshare" if gmis * copies == 1 else backend,
     }
     if copies == 1:
         del place["workflow.replicas"]

@@ -12,7 +12,7 @@ Sections (``--only``):
 * ``curve``: return against wall clock, `graph` beside ``rsl_rl_graphed``, and the time to the same return.
 * ``replicas``: 8 seeds one after the other and side by side as streams of one process.
 * ``equal``: weights of `graph`, `overlap` without staleness and replicas against those of `eager`.
-* ``slicing``: 1, 2, 4 GMIs under MPS, through `gmiflow run`.
+* ``slicing``: 1, 2, 4, 8 GMIs of each backend, and replicas, through `gmiflow run`.
 * ``simulators``: bare simulators, through simulators.py.
 
 One JSON line per row on stdout and in train_gpu.jsonl in $OUT (or --output). A configuration that fails or hangs is
@@ -189,6 +189,8 @@ def parse():
     parser.add_argument("--turn-s", type=float, default=5.0, help="training time of a side before the other's turn")
     parser.add_argument("--goal", type=float, help="return whose time is wanted; default: parts of what both reach")
     parser.add_argument("--replicas", type=int, default=8)
+    parser.add_argument("--slices", nargs="+", type=int, default=[2, 4, 8], help="GMIs per GPU (%(default)s)")
+    parser.add_argument("--backends", nargs="+", default=["mps", "green"], help="of the section slicing")
     parser.add_argument("--iterations", type=int, default=60, help="of a `gmiflow run` in the section slicing")
     parser.add_argument("--limit-s", type=float, default=120.0, help="of one command of slicing and simulators")
     parser.add_argument("--env-steps", type=int, default=1_000_000, help="per round of the section simulators")
