@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gmiflow.passes.check import check as check_in_process
+
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 60
 MEMORY_LIMIT_BYTES = 1 << 30
@@ -179,6 +181,34 @@ def test_import_chains(tmp_path):
     assert run(tmp_path, "check", "m0.gmi") == {"E0204"}
     (tmp_path / "m0.gmi").write_text(f'{HEAD}import "./m0.gmi" as next\n')
     assert run(tmp_path, "check", "m0.gmi") == {"E0204"}
+
+
+def import_chain(folder, length):
+    """Files that import each other in a row; returns the first."""
+    for index in range(length - 1):
+        (folder / f"c{index}.gmi").write_text(f'{HEAD}import "./c{index + 1}.gmi" as next\n')
+    (folder / f"c{length - 1}.gmi").write_text(HEAD)
+    return str(folder / "c0.gmi")
+
+
+def test_each_limit_is_where_it_is_said_to_be(tmp_path):
+    """Nesting 100, 10,000 declarations, 4 MiB, imports 32 deep: so much is allowed, and one more is not."""
+
+    def codes(text):
+        return {d.code for d in check_in_process("file.gmi", text=text).diagnostics}
+
+    params = [f"param p{i} : int = {i}\n" for i in range(10_000)]
+    assert codes(nested("(", ")", 100)) == set()
+    assert codes(nested("(", ")", 101)) == {"E0107"}
+    assert codes(HEAD + "".join(params[:9_999])) == set()
+    assert codes(HEAD + "".join(params)) == {"E0108"}
+    comment = HEAD + "// "
+    assert codes(comment + "x" * ((4 << 20) - len(comment))) == set()
+    assert codes(comment + "x" * ((4 << 20) - len(comment) + 1)) == {"E0106"}
+    for length, expected in ((32, set()), (33, {"E0205"})):
+        (tmp_path / str(length)).mkdir()
+        file = import_chain(tmp_path / str(length), length)
+        assert {d.code for d in check_in_process(file).diagnostics} == expected
 
 
 def test_imports_that_fan_out(tmp_path):
