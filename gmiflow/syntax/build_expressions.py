@@ -42,7 +42,7 @@ class ExpressionBuilder:
         """An expression."""
         tree = as_tree(node)
         self._depth += 1
-        if self._depth > MAX_DEPTH:
+        if self._depth > MAX_DEPTH + 1:  # a value inside of `MAX_DEPTH` operators or brackets is the last
             raise ExpressionTooDeep(self.span(tree))
         try:
             return _EXPRESSIONS[tree.data](self, tree)
