@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gmiflow.api import StageContext
+from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Snapshot
 from gmiflow.tasks.catalog import ANT
 from gmiflow.tasks.locomotion import Locomotion
@@ -32,6 +34,12 @@ class Ant(Locomotion):
     spin_scale = 1.0
     joint_velocity_scale = 0.2
 
+    def prepare(self, context: StageContext) -> None:
+        """Also the reward's constants."""
+        super().prepare(context)
+        self._alive = torch.tensor(ALIVE_REWARD, device=context.device)
+        self._at_limit = by_column(context.num_env, self.info.action_size, context.device) > 0.0
+
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write torso, joints, feet and action."""
         self.observe_torso(state, out)
@@ -46,9 +54,12 @@ class Ant(Locomotion):
         v is the scaled joint velocity of the observation.
         """
         action, costs = state.action, self._costs.terms
-        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_().mul_(ENERGY_COST)
-        costs.addcmul_(action, action, value=ACTION_COST)
-        costs.add_(obs[:, JOINT_POSITIONS] > LIMIT_THRESHOLD, alpha=LIMIT_COST)
-        torch.add(self.progress(state), self.posture_reward(obs, ALIVE_REWARD), out=reward)
-        reward.sub_(self._costs.total())
+        # In units of the energy's cost.
+        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_()
+        costs.addcmul_(action, action, value=ACTION_COST / ENERGY_COST)
+        torch.gt(obs[:, JOINT_POSITIONS], LIMIT_THRESHOLD, out=self._at_limit)
+        costs.add_(self._at_limit, alpha=LIMIT_COST / ENERGY_COST)
+        self.reward_posture(obs, self._alive, reward)
+        self.reward_progress(reward)
+        reward.sub_(self._costs.total(), alpha=ENERGY_COST)
         self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

@@ -50,6 +50,7 @@ class BallBalance(Task):
 
     info = BALL_BALANCE
     derived = ("sensordata",)
+    direct = False
 
     def prepare(self, context: StageContext) -> None:
         """Find the joints in the model and make the servo targets."""
@@ -65,7 +66,7 @@ class BallBalance(Task):
         self._target_low, self._target_high = float(lower[0].range[0]), float(lower[0].range[1])
         self._goal = torch.tensor(GOAL_M, device=device)
         self._start_qpos = torch.tensor(model.qpos0, dtype=torch.float32, device=device)
-        self._targets = self.remember("targets", 3)
+        self._targets = self.remember("targets", [0.0] * 3)
 
     def apply(self, action: Tensor) -> None:
         """Move the servo targets by 0.2 rad times the action, within the joints' limits."""

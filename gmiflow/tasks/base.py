@@ -16,7 +16,7 @@ Two ways of restarting finished environments give the same numbers:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,7 +34,7 @@ ASSETS = Path(__file__).parent / "assets"
 """Folder of the MJCF bodies."""
 
 DIVERGED = 1e5
-"""Magnitude that no observation reaches while the physics is sound."""
+"""Length that no observation reaches while the physics is sound."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,14 @@ class Task(Simulator):
     derived: ClassVar[tuple[str, ...]] = ()
     """Derived physics fields that the task reads. They are those of the last substep."""
 
+    direct: ClassVar[bool] = True
+    """Whether the controls are the clamped action; if not, the task overrides `apply`."""
+
     engine: Engine
+
+    start_columns: Tensor
+    """The observation of a start per environment, f32 [num_env, O]. `observe_start` writes rows of it and may rely
+    on what it holds, for example constants that `prepare` wrote."""
 
     def setup(self, context: StageContext) -> None:
         """Make the engine and every buffer.
@@ -92,17 +99,23 @@ class Task(Simulator):
         self._obs = torch.zeros(num_env, info.observation_size, device=device)
         # Observations are worked out column by column and copied into the row-major port at the end.
         self._columns = by_column(num_env, info.observation_size, device)
-        self._fresh_columns = by_column(num_env, info.observation_size, device)
-        self._action = by_column(num_env, info.action_size, device)
+        self.start_columns = by_column(num_env, info.observation_size, device)
+        self._action = self.engine.ctrl if self.direct else by_column(num_env, info.action_size, device)
         self._reward = torch.zeros(num_env, device=device)
         self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
         self._truncated = torch.zeros_like(self._terminated)
+        self._done = torch.zeros_like(self._terminated)
         self._episode_step = torch.zeros(num_env, dtype=torch.int32, device=device)
         # Control steps since the run began: the counter of the reset noise, a device tensor so
         # that a captured step advances it.
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
-        self._diverged = torch.zeros((), dtype=torch.int64, device=device)
-        self._memory: dict[str, tuple[Tensor, float]] = {}
+        self._norm = torch.zeros(num_env, device=device)
+        self._sound = torch.zeros_like(self._terminated)
+        self._sound_steps = torch.zeros(num_env, dtype=torch.int64, device=device)
+        self._counted_from = torch.zeros_like(self._clock)
+        self._nothing = torch.zeros((), device=device)
+        self._every = torch.ones_like(self._terminated)
+        self._memory: dict[str, tuple[Tensor, Tensor]] = {}
         self._now = Snapshot(
             qpos=self.engine.qpos, qvel=self.engine.qvel, action=self._action, derived=self.engine.derived
         )
@@ -120,8 +133,7 @@ class Task(Simulator):
         """Make the task's constants and, with `remember`, its memory. Called at the end of `setup`."""
 
     def apply(self, action: Tensor) -> None:
-        """Write ``engine.ctrl`` from the clamped action, f32 [num_env, A]."""
-        self.engine.ctrl.copy_(action)
+        """Write ``engine.ctrl`` from the clamped action, f32 [num_env, A]; they are the same tensor if `direct`."""
 
     @abstractmethod
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
@@ -130,6 +142,8 @@ class Task(Simulator):
     @abstractmethod
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """Write the reward (f32 [num_env]) and termination (bool [num_env]) of the step just made.
+
+        Follows `observe_into` of the same state, and may use what that has worked out.
 
         Args:
             state: the state after the step, before any restart.
@@ -140,7 +154,7 @@ class Task(Simulator):
 
     @abstractmethod
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
-        """First state of an episode: qpos f32 [k, nq] and qvel f32 [k, nv].
+        """First state of an episode: qpos f32 [k, nq] and qvel f32 [k, nv], valid until the next call.
 
         Args:
             env: i64 [k], local environments, or None for all. Randomness comes from
@@ -150,7 +164,8 @@ class Task(Simulator):
     def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
         """Write the observation of states that `start` gave: nothing measured yet, no action taken.
 
-        A task may override it with something cheaper that gives the same numbers.
+        ``out`` is the first k rows of `start_columns`. A task may override it with something cheaper that
+        gives the same numbers.
         """
         count = qpos.shape[0]
         self.observe_into(
@@ -169,10 +184,13 @@ class Task(Simulator):
         """Uniform numbers in [0, 1) for this step's restarts, f32 [k, width]."""
         return self._context.noise.uniform("reset", self._clock, width, env)
 
-    def remember(self, name: str, width: int, initial: float = 0.0) -> Tensor:
-        """Memory of the task per environment, f32 [num_env, width], set to ``initial`` at each episode start."""
-        values = torch.full((self._context.num_env, width), initial, device=self._context.device)
-        self._memory[name] = (values, initial)
+    def remember(self, name: str, initial: Sequence[float]) -> Tensor:
+        """Memory of the task per environment, f32 [num_env, len(initial)], set to ``initial`` at each episode start."""
+        row = torch.tensor([initial], dtype=torch.float32, device=self._context.device)
+        values = by_column(self._context.num_env, len(initial), self._context.device).copy_(
+            row.expand(self._context.num_env, -1)
+        )
+        self._memory[name] = (values, row)
         return values
 
     # The Simulator interface.
@@ -182,13 +200,12 @@ class Task(Simulator):
         """Start every environment; return "obs"."""
         self._episode_step.zero_()
         self._action.zero_()
-        every = torch.ones_like(self._terminated)
         qpos, qvel = self.start(None)
-        self.engine.write_where(every, qpos, qvel)
+        self.engine.write_where(self._every, qpos, qvel)
         for values, initial in self._memory.values():
-            values.fill_(initial)
-        self.observe_start(qpos, qvel, self._obs)
-        return {"obs": self._obs}
+            values.copy_(initial.expand_as(values))
+        self.observe_start(qpos, qvel, self.start_columns)
+        return {"obs": self._obs.copy_(self.start_columns)}
 
     @torch.no_grad()
     def step(self, inputs: Ports) -> Ports:
@@ -213,18 +230,19 @@ class Task(Simulator):
     def _end_episodes(self) -> Tensor:
         """Complete termination and truncation; return which environments ended, bool [num_env].
 
-        Physics that has blown up (an observation that is not finite or beyond `DIVERGED`) ends the
+        Physics that has blown up (an observation that is not finite, or as long as `DIVERGED`) ends the
         episode with reward 0, so that no such number reaches the learner.
         """
-        # Written so that a NaN, for which every comparison is false, counts as broken.
-        broken = torch.lt(self._columns.abs().amax(1), DIVERGED).logical_not_()
-        self._diverged.add_(broken.sum())
-        self._terminated.logical_or_(broken)
-        self._reward.masked_fill_(broken, 0.0)
-        torch.ge(self._episode_step, self.info.episode_length, out=self._truncated)
-        done = torch.logical_or(self._terminated, self._truncated)
-        torch.logical_xor(done, self._terminated, out=self._truncated)
-        return done
+        # The norm is at least the largest magnitude, and is not finite if any observation is not. Written so that
+        # a NaN, for which every comparison is false, counts as broken; terminated = terminated or not sound.
+        torch.linalg.vector_norm(self._columns, dim=1, out=self._norm)
+        torch.lt(self._norm, DIVERGED, out=self._sound)
+        self._sound_steps.add_(self._sound)
+        torch.le(self._sound, self._terminated, out=self._terminated)
+        torch.where(self._sound, self._reward, self._nothing, out=self._reward)
+        torch.ge(self._episode_step, self.info.episode_length, out=self._done)
+        torch.gt(self._done, self._terminated, out=self._truncated)
+        return self._done.logical_or_(self._terminated)
 
     def _restart(self, env: Tensor) -> None:
         """Restart the environments ``env`` (i64 [k]); costs nothing when there are none."""
@@ -234,8 +252,8 @@ class Task(Simulator):
         self.engine.write(env, qpos, qvel)
         self._episode_step.index_fill_(0, env, 0)
         for values, initial in self._memory.values():
-            values.index_fill_(0, env, initial)
-        obs = torch.empty(env.numel(), self.info.observation_size)
+            values.index_copy_(0, env, initial.expand(env.numel(), -1))
+        obs = self.start_columns[: env.numel()]
         self.observe_start(qpos, qvel, obs)
         self._obs.index_copy_(0, env, obs)
 
@@ -246,9 +264,9 @@ class Task(Simulator):
         self._episode_step.masked_fill_(done, 0)
         column = done.unsqueeze(1)
         for values, initial in self._memory.values():
-            values.masked_fill_(column, initial)
-        self.observe_start(qpos, qvel, self._fresh_columns)
-        torch.where(column, self._fresh_columns, self._columns, out=self._obs)
+            torch.where(column, initial, values, out=values)
+        self.observe_start(qpos, qvel, self.start_columns)
+        torch.where(column, self.start_columns, self._columns, out=self._obs)
 
     def observe(self) -> Ports:
         """The current observation."""
@@ -274,10 +292,13 @@ class Task(Simulator):
         self._obs.copy_(state["obs"])
         self._episode_step.copy_(state["episode_step"])
         self._clock.copy_(state["clock"])
+        self._counted_from.copy_(self._clock)
+        self._sound_steps.zero_()
 
     def diagnostics(self) -> dict[str, Any]:
         """The engine's counters and the number of episodes ended because the physics blew up."""
-        return {**self.engine.diagnostics(), "diverged": int(self._diverged)}
+        steps = int(self._clock - self._counted_from) * self._sound_steps.numel()
+        return {**self.engine.diagnostics(), "diverged": steps - int(self._sound_steps.sum())}
 
     def close(self) -> None:
         """Release the engine."""

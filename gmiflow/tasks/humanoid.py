@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gmiflow.api import StageContext
+from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Snapshot
 from gmiflow.tasks.catalog import HUMANOID
 from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion
@@ -40,6 +41,8 @@ class Humanoid(Locomotion):
         super().prepare(context)
         gear = torch.tensor(self.engine.model.actuator_gear[:, 0], dtype=torch.float32, device=context.device)
         self._gear_ratio = gear / gear.max()
+        self._alive = torch.tensor(ALIVE_REWARD, device=context.device)
+        self._beyond = by_column(context.num_env, self.info.action_size, context.device)
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write torso, joints, joint forces, feet and action."""
@@ -61,11 +64,13 @@ class Humanoid(Locomotion):
         Costs: 0.01 sum a^2; energy 0.05 sum |a v| g; limits 0.25 sum g (|q| - 0.98) / 0.02 where |q| > 0.98,
         with q and v the scaled positions and velocities of the observation and g = gear / 135 N m.
         """
-        action, costs = state.action, self._costs.terms
-        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_().mul_(ENERGY_COST)
-        beyond = obs[:, JOINT_POSITIONS].abs().sub_(LIMIT_THRESHOLD).clamp_(min=0.0)
-        costs.add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD)).mul_(self._gear_ratio)
-        costs.addcmul_(action, action, value=ACTION_COST)
-        torch.add(self.progress(state), self.posture_reward(obs, ALIVE_REWARD), out=reward)
-        reward.sub_(self._costs.total())
+        action, costs, beyond = state.action, self._costs.terms, self._beyond
+        # In units of the energy's cost; limits are those of the gear's joint, too.
+        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_()
+        torch.abs(obs[:, JOINT_POSITIONS], out=beyond).sub_(LIMIT_THRESHOLD).clamp_(min=0.0)
+        costs.add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD) / ENERGY_COST).mul_(self._gear_ratio)
+        costs.addcmul_(action, action, value=ACTION_COST / ENERGY_COST)
+        self.reward_posture(obs, self._alive, reward)
+        self.reward_progress(reward)
+        reward.sub_(self._costs.total(), alpha=ENERGY_COST)
         self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

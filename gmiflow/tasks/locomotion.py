@@ -13,6 +13,7 @@ is when the force acted; positions and velocities are current. So no forward pas
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import mujoco
@@ -22,7 +23,7 @@ from torch import Tensor
 from gmiflow.api import StageContext
 from gmiflow.tasks.base import Snapshot, Task
 from gmiflow.tasks.columns import ColumnSum
-from gmiflow.tasks.rotation import RotationMatrix
+from gmiflow.tasks.rotation import MATRIX, RotationEntries
 
 __all__ = ["TARGET_M", "Locomotion"]
 
@@ -31,8 +32,13 @@ TARGET_M = (1000.0, 0.0)
 
 FREE_POSITIONS, FREE_VELOCITIES = 7, 6
 TORSO_SIZE = 12
-HEIGHT, VELOCITY, SPIN = slice(0, 1), slice(1, 4), slice(4, 7)
-YAW, ROLL, ANGLE_TO_TARGET, UP, HEADING = 7, 8, 9, 10, 11
+HEIGHT, VELOCITY, SPIN, ANGLES, UP, HEADING = slice(0, 1), slice(1, 4), slice(4, 7), slice(7, 10), 10, 11
+
+# What of the torso's rotation matrix R is worked out: R itself, then rows in which the sines and the cosines of yaw,
+# roll and the angle to the target lie side by side. R00 twice stands where the torso's x axis times the target
+# comes to lie, and -R10, R10 is its other factor.
+ENTRIES = (*MATRIX, (1, 0, 1), (2, 1, 1), (0, 0, 1), (0, 0, 1), (2, 2, 1), (0, 0, 1), (1, 0, -1), (1, 0, 1))
+SINES, COSINES, ASIDE_FORWARD, FORWARD, ACROSS = slice(9, 12), slice(12, 15), slice(11, 15, 3), 14, slice(15, 17)
 
 UP_WEIGHT, UP_THRESHOLD = 0.1, 0.93
 HEADING_WEIGHT, HEADING_THRESHOLD = 0.5, 0.8
@@ -56,34 +62,52 @@ class Locomotion(Task):
         # Scaled position = (2 q - upper - lower) / (upper - lower).
         self._joint_scale = 2.0 / (self._upper - self._lower)
         self._joint_offset = -(self._upper + self._lower) / (self._upper - self._lower)
-        self._joint_default = torch.zeros_like(self._lower).clamp(self._lower, self._upper)
-        self._target = torch.tensor(TARGET_M, device=device)
-        self._rotation = RotationMatrix(device)
-        self._start_qpos = torch.tensor([0.0, 0.0, self.start_height_m, 1.0, 0.0, 0.0, 0.0], device=device)
-        self._previous_xy = self.remember("previous_xy", 2)
+        self._rotation = RotationEntries(ENTRIES, context.num_env, device)
+        self._prepare_place(context)
         self._costs = ColumnSum(context.num_env, self._joints, device)
-        self._start_obs = torch.zeros(1, self.info.observation_size, device=device)
-        pose = torch.cat((self._start_qpos, self._joint_default)).unsqueeze(0)
-        super().observe_start(pose, pose.new_zeros(1, model.nv), self._start_obs)
+        self._prepare_starts(context)
+
+    def _prepare_place(self, context: StageContext) -> None:
+        """Buffers of where the torso is, by rows: target y, x, y seen from it, the distance, its own x, y."""
+        device, num_env = context.device, context.num_env
+        self._target = torch.tensor(TARGET_M, device=device).unsqueeze(1)
+        self._place = torch.zeros(6, num_env, device=device)
+        self._last_place = self.remember("last_place", [*TARGET_M, math.hypot(*TARGET_M), 0.0, 0.0]).T
+        self._sums, self._moved = torch.zeros(3, num_env, device=device), torch.zeros(2, num_env, device=device)
+        self._upright = torch.zeros(num_env, dtype=torch.bool, device=device)
+
+    def _prepare_starts(self, context: StageContext) -> None:
+        """First states and their observations; what differs between episodes is written by `start`."""
+        device, num_env = context.device, context.num_env
+        torso = torch.tensor([0.0, 0.0, self.start_height_m, 1.0, 0.0, 0.0, 0.0], device=device)
+        default = torch.zeros_like(self._lower).clamp(self._lower, self._upper)
+        self._start_qpos = torch.cat((torso, default)).repeat(num_env, 1)
+        self._start_qvel = torch.zeros(num_env, FREE_VELOCITIES + self._joints, device=device)
+        self._lowest_angle = default - JOINT_POSITION_NOISE
+        self._lowest_rate = torch.full_like(default, -JOINT_VELOCITY_NOISE)
+        super().observe_start(self._start_qpos, self._start_qvel, self.start_columns)
 
     def observe_torso(self, state: Snapshot, out: Tensor) -> None:
         """Write the twelve numbers about the torso into the first columns of ``out``."""
-        rotation = self._rotation(state.qpos[:, 3:7])
-        out[:, HEIGHT] = state.qpos[:, 2:3]
+        count = out.shape[0]
+        qpos, qvel, place = state.qpos, state.qvel, self._place[:, :count]
+        entries = self._rotation(qpos[:, 3:7])
+        out[:, HEIGHT] = qpos[:, 2:3]
         # R^T v: the velocity in the torso's frame.
-        terms = rotation * state.qvel[:, 0:3].unsqueeze(2)
-        torch.add(terms[:, 0].add_(terms[:, 1]), terms[:, 2], out=out[:, VELOCITY])
-        torch.mul(state.qvel[:, 3:6], self.spin_scale, out=out[:, SPIN])
-        torch.atan2(rotation[:, 1, 0], rotation[:, 0, 0], out=out[:, YAW])
-        torch.atan2(rotation[:, 2, 1], rotation[:, 2, 2], out=out[:, ROLL])
-        to_target = self._target - state.qpos[:, 0:2]
-        ahead_x, ahead_y = rotation[:, 0, 0], rotation[:, 1, 0]
-        target_x, target_y = to_target[:, 0], to_target[:, 1]
-        forward = (ahead_x * target_x).addcmul_(ahead_y, target_y)
-        aside = (ahead_x * target_y).addcmul_(ahead_y, target_x, value=-1.0)
-        torch.atan2(aside, forward, out=out[:, ANGLE_TO_TARGET])
-        out[:, UP] = rotation[:, 2, 2]
-        torch.div(forward, torch.hypot(target_x, target_y), out=out[:, HEADING])
+        velocity = out[:, VELOCITY].T
+        torch.mul(entries[0:3], qvel[:, 0], out=velocity)
+        velocity.addcmul_(entries[3:6], qvel[:, 1]).addcmul_(entries[6:9], qvel[:, 2])
+        torch.mul(qvel[:, 3:6], self.spin_scale, out=out[:, SPIN])
+        position = qpos[:, 0:2].T
+        torch.sub(self._target, position, out=place[1:3])
+        place[0] = place[2]
+        torch.hypot(place[1], place[2], out=place[3])
+        place[4:6] = position
+        # (aside, forward) = R00 (y, x) + (-R10, R10) (x, y) of the target.
+        entries[ASIDE_FORWARD].mul_(place[0:2]).addcmul_(entries[ACROSS], place[1:3])
+        torch.atan2(entries[SINES], entries[COSINES], out=out[:, ANGLES].T)
+        out[:, UP] = entries[8]
+        torch.div(entries[FORWARD], place[3], out=out[:, HEADING])
 
     def observe_joint_positions(self, qpos: Tensor, out: Tensor) -> None:
         """Write the joint positions, scaled so that the limits are -1 and 1."""
@@ -95,33 +119,30 @@ class Locomotion(Task):
 
     def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
         """As in the base class: only the joints differ from one start to another."""
-        out.copy_(self._start_obs.expand_as(out))
         positions = slice(TORSO_SIZE, TORSO_SIZE + self._joints)
         velocities = slice(TORSO_SIZE + self._joints, TORSO_SIZE + 2 * self._joints)
         self.observe_joint_positions(qpos, out[:, positions])
         self.observe_joint_velocities(qvel, out[:, velocities])
 
-    def progress(self, state: Snapshot) -> Tensor:
-        """Distance covered towards the target per second, f32 [n]; remembers the position.
+    def reward_posture(self, obs: Tensor, alive: Tensor, reward: Tensor) -> None:
+        """Write the rewards for being alive (f32 scalar), upright and turned to the target."""
+        torch.clamp(obs[:, HEADING], max=HEADING_THRESHOLD, out=reward)
+        torch.add(alive, reward, alpha=HEADING_WEIGHT / HEADING_THRESHOLD, out=reward)
+        reward.add_(torch.gt(obs[:, UP], UP_THRESHOLD, out=self._upright), alpha=UP_WEIGHT)
+
+    def reward_progress(self, reward: Tensor) -> None:
+        """Add the distance covered towards the target per second, and remember the place.
 
         The difference of the potentials -distance / dt before and after the step. With
         |a| - |b| = (a - b).(a + b) / (|a| + |b|) it keeps the digits that the difference of two
         numbers near 1000 m would lose in float32 (0.004 m/s).
         """
-        position = state.qpos[:, 0:2]
-        after = self._target - position
-        before = self._target - self._previous_xy
-        moved = position - self._previous_xy
-        self._previous_xy.copy_(position)
-        lengths = torch.hypot(before[:, 0], before[:, 1]).add_(torch.hypot(after[:, 0], after[:, 1]))
-        products = moved.mul_(before.add_(after))
-        return products[:, 0].add_(products[:, 1]).div_(lengths).mul_(1.0 / self.info.control_dt)
-
-    def posture_reward(self, obs: Tensor, alive: float) -> Tensor:
-        """Rewards for being alive, upright and turned to the target, f32 [n]."""
-        heading = obs[:, HEADING].clamp(max=HEADING_THRESHOLD).mul_(HEADING_WEIGHT / HEADING_THRESHOLD)
-        upright = (obs[:, UP] > UP_THRESHOLD).float()
-        return heading.add_(upright, alpha=UP_WEIGHT).add_(alive)
+        torch.add(self._last_place[:3], self._place[1:4], out=self._sums)
+        torch.sub(self._place[4:], self._last_place[3:], out=self._moved)
+        self._last_place.copy_(self._place[1:])
+        towards, across = self._moved.mul_(self._sums[:2])
+        towards.add_(across).div_(self._sums[2])
+        reward.add_(towards, alpha=1.0 / self.info.control_dt)
 
     def fallen(self, obs: Tensor, height_m: float, death_reward: float, reward: Tensor, terminated: Tensor) -> None:
         """Terminate where the torso is below ``height_m``; the step's whole reward is then ``death_reward``."""
@@ -137,12 +158,10 @@ class Locomotion(Task):
         joints = self._joints
         noise = self.reset_noise(2 * joints, env)
         count = noise.shape[0]
-        qpos = noise.new_empty(count, FREE_POSITIONS + joints)
-        qpos[:, :FREE_POSITIONS] = self._start_qpos
-        angles = noise[:, :joints].mul(2.0 * JOINT_POSITION_NOISE).add_(self._joint_default - JOINT_POSITION_NOISE)
-        torch.clamp(angles, self._lower, self._upper, out=qpos[:, FREE_POSITIONS:])
-        qvel = noise.new_zeros(count, FREE_VELOCITIES + joints)
-        torch.add(
-            noise[:, joints:].mul_(2.0 * JOINT_VELOCITY_NOISE), -JOINT_VELOCITY_NOISE, out=qvel[:, FREE_VELOCITIES:]
-        )
+        qpos, qvel = self._start_qpos[:count], self._start_qvel[:count]
+        angles = qpos[:, FREE_POSITIONS:]
+        torch.add(self._lowest_angle, noise[:, :joints], alpha=2.0 * JOINT_POSITION_NOISE, out=angles)
+        torch.clamp(angles, self._lower, self._upper, out=angles)
+        rates = qvel[:, FREE_VELOCITIES:]
+        torch.add(self._lowest_rate, noise[:, joints:], alpha=2.0 * JOINT_VELOCITY_NOISE, out=rates)
         return qpos, qvel

@@ -1,41 +1,57 @@
-"""Quaternions to rotation matrices in a handful of elementwise operations.
+"""Quaternions to entries of rotation matrices in a handful of elementwise operations.
 
 No matrix product is used on purpose: TF32 would cost the observation its last ten bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-__all__ = ["RotationMatrix"]
+__all__ = ["MATRIX", "RotationEntries"]
 
-# Entry k of the row-major matrix is IDENTITY[k] + sum over two terms of SIGN * q[LEFT] * q[RIGHT], with
+# Entry k of the row-major matrix is IDENTITY[k] + the sum over two terms of SIGN * q[LEFT] * q[RIGHT], with
 # q = (w, x, y, z); for example R01 = 2 x y - 2 w z.
 _W, _X, _Y, _Z = range(4)
 _LEFT = ((_Y, _X, _X, _X, _X, _Y, _X, _Y, _X), (_Z, _W, _W, _W, _Z, _W, _W, _W, _Y))
 _RIGHT = ((_Y, _Y, _Z, _Y, _X, _Z, _Z, _Z, _X), (_Z, _Z, _Y, _Z, _Z, _X, _Y, _X, _Y))
-_SIGN = ((-2, 2, 2, 2, -2, 2, 2, 2, -2), (-2, -2, 2, 2, -2, -2, -2, 2, -2))
+_SIGN = ((-1, 1, 1, 1, -1, 1, 1, 1, -1), (-1, -1, 1, 1, -1, -1, -1, 1, -1))
 _IDENTITY = (1, 0, 0, 0, 1, 0, 0, 0, 1)
 
+MATRIX = tuple((row, column, 1) for row in range(3) for column in range(3))
+"""The whole matrix row by row, as entries for `RotationEntries`."""
 
-class RotationMatrix:
-    """Callable that turns unit quaternions (w, x, y, z) into rotation matrices."""
 
-    def __init__(self, device: torch.device) -> None:
-        """Put the constants on ``device``."""
-        self._left = torch.tensor([*_LEFT[0], *_LEFT[1]], device=device)
-        self._right = torch.tensor([*_RIGHT[0], *_RIGHT[1]], device=device)
-        self._sign = torch.tensor([*_SIGN[0], *_SIGN[1]], dtype=torch.float32, device=device).unsqueeze(1)
-        self._identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device).unsqueeze(1)
+class RotationEntries:
+    """Callable that turns unit quaternions (w, x, y, z) into chosen entries of their rotation matrices.
+
+    A matrix's columns are the body's axes in the world. Entries may repeat and may be negated, which costs
+    nothing and lets the caller lay operands side by side.
+    """
+
+    def __init__(self, entries: Sequence[tuple[int, int, int]], num_env: int, device: torch.device) -> None:
+        """Choose entries (row, column, 1 or -1) and allocate for up to ``num_env`` quaternions."""
+        places = [(3 * row + column, sign) for row, column, sign in entries]
+        # The left factor is taken from (2 q, -2 q), so that it brings the sign.
+        left = [_LEFT[term][at] + (4 if _SIGN[term][at] * sign < 0 else 0) for term in (0, 1) for at, sign in places]
+        right = [_RIGHT[term][at] for term in (0, 1) for at, _ in places]
+        identity = [float(_IDENTITY[at] * sign) for at, sign in places]
+        self._left_rows, self._right_rows = torch.tensor(left, device=device), torch.tensor(right, device=device)
+        self._identity = torch.tensor(identity, device=device).unsqueeze(1)
+        self._two = torch.tensor([2.0, -2.0], device=device).view(2, 1, 1)
+        self._scaled = torch.zeros(2, 4, num_env, device=device)
+        self._left, self._right = (torch.zeros(2 * len(places), num_env, device=device) for _ in range(2))
+        self._entries = torch.zeros(len(places), num_env, device=device)
 
     def __call__(self, quaternion: Tensor) -> Tensor:
-        """Rotation matrices f32 [n, 3, 3] from f32 [n, 4]; columns are the body's axes in the world.
-
-        The result lies in memory as nine vectors over the environments, see `gmiflow.tasks.base`.
-        """
-        parts = quaternion.T
-        products = parts.index_select(0, self._left)
-        products.mul_(parts.index_select(0, self._right)).mul_(self._sign)
-        matrix = products[:9].add_(products[9:]).add_(self._identity)
-        return matrix.view(3, 3, -1).permute(2, 0, 1)
+        """The entries of every quaternion, f32 [entries, n] from f32 [n, 4]; its own buffer."""
+        count, parts = quaternion.shape[0], quaternion.T
+        scaled, entries = self._scaled[:, :, :count], self._entries[:, :count]
+        torch.mul(parts, self._two, out=scaled)
+        left = torch.index_select(scaled.flatten(0, 1), 0, self._left_rows, out=self._left[:, :count])
+        right = torch.index_select(parts, 0, self._right_rows, out=self._right[:, :count])
+        half = entries.shape[0]
+        torch.addcmul(self._identity, left[:half], right[:half], out=entries)
+        return entries.addcmul_(left[half:], right[half:])

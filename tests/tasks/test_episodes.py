@@ -135,13 +135,16 @@ def test_termination_wins_over_a_time_out_and_keeps_its_reward():
 
 def test_memory_restarts_with_the_episode():
     ant, tray = make_task(Ant, 2), make_task(BallBalance, 2)
-    for task, name in ((ant, "previous_xy"), (tray, "targets")):
+    first = {"last_place": [1000.0, 0.0, 1000.0, 0.0, 0.0], "targets": [0.0, 0.0, 0.0]}
+    for task, name in ((ant, "last_place"), (tray, "targets")):
         task.reset()
-        task._memory[name][0].fill_(0.3)
+        memory = task._memory[name][0]
+        assert memory.tolist() == [first[name]] * 2
+        memory.fill_(0.3)
         task._episode_step[0] = task.info.episode_length - 1
         task.step({"action": torch.zeros(2, task.info.action_size)})
-        assert (task._memory[name][0][0] == 0).all()
-        assert not (task._memory[name][0][1] == 0).all()
+        assert memory[0].tolist() == first[name]
+        assert memory[1].tolist() != first[name]
 
 
 def test_actions_are_clamped():
@@ -205,7 +208,7 @@ def test_physics_that_blows_up_ends_the_episode_and_is_counted():
 def test_the_short_way_to_observe_a_start_gives_the_same_numbers(cls):
     task = make_task(cls, 32)
     qpos, qvel = task.start(None)
-    short, full = (torch.full((32, cls.info.observation_size), torch.nan) for _ in range(2))
-    task.observe_start(qpos, qvel, short)
+    full = torch.full((32, cls.info.observation_size), torch.nan)
     Task.observe_start(task, qpos, qvel, full)
-    assert torch.equal(short, full)
+    task.observe_start(qpos, qvel, task.start_columns)
+    assert torch.equal(task.start_columns, full)
