@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gmiflow.api import StageContext
+from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Snapshot, Task
 from gmiflow.tasks.catalog import BALL_BALANCE
 
@@ -40,11 +41,6 @@ START_INWARD_SPEED = 5.0
 START_VERTICAL_SPEED = -5.0
 
 
-def _length(vectors: Tensor) -> Tensor:
-    """Euclidean length, f32 [n] from [n, 3]; the same bits whatever n is."""
-    return torch.hypot(torch.hypot(vectors[:, 0], vectors[:, 1]), vectors[:, 2])
-
-
 class BallBalance(Task):
     """24 observations, three target rates; the layout is `gmiflow.tasks.catalog.BALL_BALANCE.observation`."""
 
@@ -65,8 +61,21 @@ class BallBalance(Task):
         self._ball_velocity = slice(int(ball.dofadr[0]), int(ball.dofadr[0]) + 3)
         self._target_low, self._target_high = float(lower[0].range[0]), float(lower[0].range[1])
         self._goal = torch.tensor(GOAL_M, device=device)
-        self._start_qpos = torch.tensor(model.qpos0, dtype=torch.float32, device=device)
+        self._offset, self._lengths = by_column(context.num_env, 3, device), by_column(context.num_env, 2, device)
+        self._prepare_starts(context)
         self._targets = self.remember("targets", [0.0] * 3)
+
+    def _prepare_starts(self, context: StageContext) -> None:
+        """First states and their observations; what differs between episodes is written by `start`."""
+        device, num_env, model = context.device, context.num_env, self.engine.model
+        self._start_qpos = torch.tensor(model.qpos0, dtype=torch.float32, device=device).repeat(num_env, 1)
+        self._start_qvel = torch.zeros(num_env, model.nv, device=device)
+        self._start_qvel[:, self._ball_velocity][:, 2] = START_VERTICAL_SPEED
+        self._nearest, self._lowest = (
+            torch.tensor(low, device=device) for low, _ in (START_DISTANCE_M, START_HEIGHT_M)
+        )
+        self._direction, self._amount = torch.zeros(2, num_env, device=device), torch.zeros(num_env, device=device)
+        super().observe_start(self._start_qpos, self._start_qvel, self.start_columns)
 
     def apply(self, action: Tensor) -> None:
         """Move the servo targets by 0.2 rad times the action, within the joints' limits."""
@@ -83,9 +92,13 @@ class BallBalance(Task):
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """1 / (1 + distance to the goal) x 1 / (1 + speed); the end when the ball is below 0.15 m."""
-        distance = _length(obs[:, BALL_POSITION] - self._goal).add_(1.0)
-        speed = _length(obs[:, BALL_VELOCITY]).add_(1.0)
-        torch.reciprocal(distance.mul_(speed), out=reward)
+        torch.sub(obs[:, BALL_POSITION], self._goal, out=self._offset)
+        distance, speed = self._lengths.unbind(1)
+        # Euclidean lengths by hypot twice: the same bits whatever the number of environments is.
+        for vector, length in ((self._offset, distance), (obs[:, BALL_VELOCITY], speed)):
+            torch.hypot(vector[:, 0], vector[:, 1], out=length).hypot_(vector[:, 2])
+        self._lengths.add_(1.0)
+        torch.mul(distance, speed, out=reward).reciprocal_()
         torch.lt(obs[:, BALL_POSITION.start + 2], DROPPED_M, out=terminated)
 
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -97,18 +110,20 @@ class BallBalance(Task):
         """
         noise = self.reset_noise(4, env)
         count = noise.shape[0]
-        near, far = START_DISTANCE_M
-        low, high = START_HEIGHT_M
-        angle = noise[:, 0] * (2.0 * math.pi)
-        direction = torch.stack((torch.cos(angle), torch.sin(angle)), dim=1)
-        fraction = noise[:, 1:2]
-        inward_speed = fraction * noise[:, 3:4] * START_INWARD_SPEED
-        qpos = self._start_qpos.repeat(count, 1)
-        ball = qpos[:, self._ball_position]
-        torch.mul(direction, fraction * (far - near) + near, out=ball[:, 0:2])
-        ball[:, 2] = noise[:, 2] * (high - low) + low
-        qvel = noise.new_zeros(count, self.engine.model.nv)
-        velocity = qvel[:, self._ball_velocity]
-        torch.mul(direction, -inward_speed, out=velocity[:, 0:2])
-        velocity[:, 2] = START_VERTICAL_SPEED
+        qpos, qvel = self._start_qpos[:count], self._start_qvel[:count]
+        position, velocity = qpos[:, self._ball_position].T, qvel[:, self._ball_velocity].T
+        direction, amount, fraction = self._direction[:, :count], self._amount[:count], noise[:, 1]
+        torch.mul(noise[:, 0], 2.0 * math.pi, out=direction[0])
+        torch.sin(direction[0], out=direction[1])
+        direction[0].cos_()
+        torch.add(self._nearest, fraction, alpha=START_DISTANCE_M[1] - START_DISTANCE_M[0], out=amount)
+        torch.mul(direction, amount, out=position[:2])
+        torch.add(self._lowest, noise[:, 2], alpha=START_HEIGHT_M[1] - START_HEIGHT_M[0], out=position[2])
+        torch.mul(fraction, noise[:, 3], out=amount).mul_(-START_INWARD_SPEED)
+        torch.mul(direction, amount, out=velocity[:2])
         return qpos, qvel
+
+    def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
+        """As in the base class: only the ball differs from one start to another."""
+        out[:, BALL_POSITION] = qpos[:, self._ball_position]
+        out[:, BALL_VELOCITY] = qvel[:, self._ball_velocity]

@@ -82,50 +82,61 @@ class Task(Simulator):
         Raises:
             ValueError: the parameter ``engine`` names no engine or one that cannot run here.
         """
-        info, device, num_env = self.info, context.device, context.num_env
+        info = self.info
         self._context = context
         self.engine = create_engine(
             str(context.params.get("engine", "auto")),
             EngineSpec(
                 model_path=ASSETS / info.model,
-                num_env=num_env,
+                num_env=context.num_env,
                 substeps=info.substeps,
                 derived=self.derived,
-                device=device,
+                device=context.device,
                 threads=context.threads,
             ),
         )
         self.capturable = self.engine.capturable
-        self._obs = torch.zeros(num_env, info.observation_size, device=device)
+        self._allocate_ports()
+        self._allocate_counters()
+        self.prepare(context)
+
+    def _allocate_ports(self) -> None:
+        """What `step` takes and gives, and the state that it is made from."""
+        engine, device, num_env = self.engine, self._context.device, self._context.num_env
+        observation, action = self.info.observation_size, self.info.action_size
+        self._obs = torch.zeros(num_env, observation, device=device)
         # Observations are worked out column by column and copied into the row-major port at the end.
-        self._columns = by_column(num_env, info.observation_size, device)
-        self.start_columns = by_column(num_env, info.observation_size, device)
-        self._action = self.engine.ctrl if self.direct else by_column(num_env, info.action_size, device)
+        self._columns = by_column(num_env, observation, device)
+        self.start_columns = by_column(num_env, observation, device)
+        self._action = engine.ctrl if self.direct else by_column(num_env, action, device)
         self._reward = torch.zeros(num_env, device=device)
         self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
         self._truncated = torch.zeros_like(self._terminated)
-        self._done = torch.zeros_like(self._terminated)
-        self._episode_step = torch.zeros(num_env, dtype=torch.int32, device=device)
-        # Control steps since the run began: the counter of the reset noise, a device tensor so
-        # that a captured step advances it.
-        self._clock = torch.zeros((), dtype=torch.int64, device=device)
-        self._norm = torch.zeros(num_env, device=device)
-        self._sound = torch.zeros_like(self._terminated)
-        self._sound_steps = torch.zeros(num_env, dtype=torch.int64, device=device)
-        self._counted_from = torch.zeros_like(self._clock)
-        self._nothing = torch.zeros((), device=device)
-        self._every = torch.ones_like(self._terminated)
-        self._memory: dict[str, tuple[Tensor, Tensor]] = {}
-        self._now = Snapshot(
-            qpos=self.engine.qpos, qvel=self.engine.qvel, action=self._action, derived=self.engine.derived
-        )
+        self._now = Snapshot(qpos=engine.qpos, qvel=engine.qvel, action=self._action, derived=engine.derived)
+        self._no_action = torch.zeros(num_env, action, device=device)
+        self._no_derived = {name: torch.zeros_like(field) for name, field in engine.derived.items()}
         self._out: dict[str, Tensor] = {
             "obs": self._obs,
             "reward": self._reward,
             "terminated": self._terminated,
             "truncated": self._truncated,
         }
-        self.prepare(context)
+
+    def _allocate_counters(self) -> None:
+        """Episode steps, the clock, and what tells sound physics from broken."""
+        device, num_env = self._context.device, self._context.num_env
+        self._episode_step = torch.zeros(num_env, dtype=torch.int32, device=device)
+        # Control steps since the run began: the counter of the reset noise, a device tensor so
+        # that a captured step advances it.
+        self._clock = torch.zeros((), dtype=torch.int64, device=device)
+        self._done = torch.zeros_like(self._terminated)
+        self._every = torch.ones_like(self._terminated)
+        self._norm = torch.zeros(num_env, device=device)
+        self._nothing = torch.zeros((), device=device)
+        self._sound = torch.zeros_like(self._terminated)
+        self._sound_steps = torch.zeros(num_env, dtype=torch.int64, device=device)
+        self._counted_from = torch.zeros_like(self._clock)
+        self._memory: dict[str, tuple[Tensor, Tensor]] = {}
 
     # What a task says.
 
@@ -168,15 +179,8 @@ class Task(Simulator):
         gives the same numbers.
         """
         count = qpos.shape[0]
-        self.observe_into(
-            Snapshot(
-                qpos=qpos,
-                qvel=qvel,
-                action=qpos.new_zeros(count, self.info.action_size),
-                derived={name: qpos.new_zeros(count, field.shape[1]) for name, field in self.engine.derived.items()},
-            ),
-            out,
-        )
+        derived = {name: values[:count] for name, values in self._no_derived.items()}
+        self.observe_into(Snapshot(qpos=qpos, qvel=qvel, action=self._no_action[:count], derived=derived), out)
 
     # Services for a task.
 
@@ -186,10 +190,9 @@ class Task(Simulator):
 
     def remember(self, name: str, initial: Sequence[float]) -> Tensor:
         """Memory of the task per environment, f32 [num_env, len(initial)], set to ``initial`` at each episode start."""
-        row = torch.tensor([initial], dtype=torch.float32, device=self._context.device)
-        values = by_column(self._context.num_env, len(initial), self._context.device).copy_(
-            row.expand(self._context.num_env, -1)
-        )
+        device = self._context.device
+        row = torch.tensor([initial], dtype=torch.float32, device=device)
+        values = by_column(self._context.num_env, len(initial), device).copy_(row)
         self._memory[name] = (values, row)
         return values
 

@@ -72,7 +72,8 @@ def test_start_distribution():
     ratio = inward / ((distance - 0.001) / 0.499)
     assert ratio.min() > -1e-3 and ratio.max() < 5.0 + 1e-3
     assert float(ratio.mean()) == pytest.approx(2.5, abs=0.05)
-    torch.testing.assert_close(qpos[:, :13], task._start_qpos[:13].expand(8192, 13))
+    at_rest = torch.tensor(task.engine.model.qpos0[:13], dtype=torch.float32)
+    torch.testing.assert_close(qpos[:, :13], at_rest.expand(8192, 13))
 
 
 def test_the_tray_stands_and_the_ball_lies_on_it():
