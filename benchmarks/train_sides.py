@@ -16,6 +16,7 @@ from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.messages import Progress
 from gmiflow.runtime.noise import CounterNoise
 from gmiflow.runtime.program import Program
+from gmiflow.runtime.slices import Slices
 from gmiflow.runtime.stages import load_entry
 
 # Both sides may use TF32, as a gmiflow process does for precision = tf32.
@@ -53,16 +54,23 @@ class GmiflowSide:
     def __init__(self, setting, execution, max_staleness=0):
         self.setting = setting
         plan = setting.plan(execution, max_staleness)
-        device = torch.device(setting.device)
         program = Program(gmis=1, gmi=plan.gmis[0], training=plan.trainings[0], collectives=())
         control = LocalGroup("control", (0,)).member(0)
-        context = GMIContext(program=program, device=device, collectives={}, control=control)
+        gmi, self._slices = program.gmi, Slices([program])
+        self._stream = self._slices.make_stream(gmi, 0)
+        context = GMIContext(
+            program=program,
+            device=self._slices.device,
+            collectives={},
+            control=control,
+            stream=self._stream,
+            make_stream=lambda priority, share: self._slices.require_stream(gmi, priority, share),
+        )
         self.stop_requested = False
         self.iterations = 0
         self.metrics, self.diagnostics = {}, {}
         self._sums = [0.0, 0.0, 0.0]
         self._parts = []
-        self._stream = torch.cuda.Stream() if device.type == "cuda" else None
         with torch.cuda.stream(self._stream):
             self.runtime = GMIRuntime(context, self)
             self.runtime.setup()
@@ -118,8 +126,10 @@ class GmiflowSide:
         }
 
     def close(self):
-        """Release the simulator."""
+        """Release the simulator and the slices."""
         self.runtime.stop()
+        self.runtime = self._loop = None  # graphs on parts of the GPU go before the parts
+        self._slices.close()
 
 
 def make_simulator(setting):
