@@ -68,46 +68,65 @@ class SpawnRequest:
 
 
 @dataclass
-class _Server:
-    """State of the server: its socket and the children that have not ended."""
+class Keeper:
+    """Starts and reaps processes on behalf of a launcher at the other end of a socket.
+
+    Attributes:
+        connection: the socket.
+        buffer: the beginning of a request whose end has not arrived.
+        children: GMI id -> process id and a descriptor that becomes readable when the process ends.
+        period_ms: how often `tick` is called when nothing happens.
+    """
 
     connection: socket.socket
     buffer: bytes = b""
     children: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    """GMI id -> process id and a descriptor that becomes readable when the process ends."""
+    period_ms: int = _FAR_FUTURE_MS
 
     def tell(self, **event: object) -> None:
+        """Send an event to the launcher."""
         self.connection.sendall(json.dumps(event).encode() + b"\n")
+
+    def tick(self) -> None:
+        """Called when nothing has happened for a period."""
 
     def serve(self) -> None:
         """Answer until the launcher hangs up."""
-        poller = select.poll()
-        poller.register(self.connection, select.POLLIN)
+        self._poller = select.poll()
+        self._poller.register(self.connection, select.POLLIN)
         while True:
-            for descriptor, _ in poller.poll(_FAR_FUTURE_MS):
+            ready = self._poller.poll(self.period_ms)
+            for descriptor, _ in ready:
                 if descriptor == self.connection.fileno():
-                    if not self._receive(poller):
+                    if not self._receive():
                         return
                 else:
-                    poller.unregister(descriptor)
-                    self._reap(descriptor)
+                    self._poller.unregister(descriptor)
+                    self.reap(descriptor)
+            if not ready:
+                self.tick()
 
-    def _receive(self, poller: select.poll) -> bool:
+    def _receive(self) -> bool:
         data = self.connection.recv(1 << 16)
         if not data:
             return False
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             request = json.loads(line)
-            if request.pop("do") == "spawn":
-                poller.register(self._spawn(SpawnRequest(**request)), select.POLLIN)
-            elif request["gmi"] in self.children:
-                # The child is not reaped yet, so the group cannot belong to somebody else.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.children[request["gmi"]][0], request["signal"])
+            self.handle(request.pop("do"), request)
         return True
 
-    def _spawn(self, request: SpawnRequest) -> int:
+    def handle(self, do: str, request: dict[str, Any]) -> None:
+        """Do what the launcher asks for."""
+        if do == "spawn":
+            self._poller.register(self.spawn(SpawnRequest(**request)), select.POLLIN)
+        elif request["gmi"] in self.children:
+            # The child is not reaped yet, so the group cannot belong to somebody else.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.children[request["gmi"]][0], request["signal"])
+
+    def spawn(self, request: SpawnRequest) -> int:
+        """Fork a process; the descriptor that becomes readable when it ends."""
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -135,7 +154,8 @@ class _Server:
         for _, descriptor in self.children.values():
             os.close(descriptor)
 
-    def _reap(self, descriptor: int) -> None:
+    def reap(self, descriptor: int) -> None:
+        """Take note of the end of the process behind a descriptor."""
         gmi, (child, _) = next(item for item in self.children.items() if item[1][1] == descriptor)
         # What the GMI itself started (a simulator's processes) ends with it. Before the child is
         # reaped, because until then its process group cannot be another's.
@@ -218,7 +238,7 @@ def serve(descriptor: int, parent: int, modules: list[str]) -> None:
     gc.disable()
     gc.collect()
     gc.freeze()
-    server = _Server(socket.socket(fileno=descriptor))
+    server = Keeper(socket.socket(fileno=descriptor))
     server.tell(event="ready", preload_s=time.perf_counter() - start)
     try:
         server.serve()

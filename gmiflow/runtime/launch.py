@@ -1,7 +1,7 @@
-"""`run_plan`: start the programs of a launch plan on this machine and watch them to the end.
+"""`run_plan`: start the programs of a launch plan and watch them to the end.
 
-All wiring of a run is here: rendezvous, backends, fork server, cores, supervisor, records. It runs
-in the process of the command line, which has neither torch nor CUDA.
+All wiring of a run is here: rendezvous, slices, launcher, supervisor, records. It runs in the process of
+the command line, which has neither torch nor CUDA.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gmiflow.plan import Backend, LaunchPlan
+from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Event, Finished, Iteration, Restarting, RunResult
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.gmi.base import GMIBackend
-from gmiflow.runtime.gmi.registry import make_backend
+from gmiflow.runtime.launchers.base import Launcher
+from gmiflow.runtime.launchers.local import LocalLauncher
 from gmiflow.runtime.outcome import details, not_started, result_of
-from gmiflow.runtime.processes import gpu_uuids, preloaded_modules, spawn_requests
+from gmiflow.runtime.processes import gpu_uuids
 from gmiflow.runtime.record import Recorder, write_report
 from gmiflow.runtime.rendezvous import Rendezvous, clean_stale
 from gmiflow.runtime.run_directory import RunDirectory
-from gmiflow.runtime.spawn import ForkServer
 from gmiflow.runtime.supervisor import Limits, Supervisor
 from gmiflow.runtime.telemetry import Telemetry
 
@@ -46,6 +46,7 @@ def run_plan(
     resume: Path | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
     limits: Limits | None = None,
+    launcher: Launcher | None = None,
 ) -> RunResult:
     """Run a plan; blocks until every process of the run has ended.
 
@@ -59,6 +60,7 @@ def run_plan(
         resume: checkpoint or run directory to go on from.
         on_event: called in this thread with everything that happens; `Finished` is the last.
         limits: how long to be patient.
+        launcher: how the processes are started; None for this machine's fork server.
 
     Returns:
         The result. Failures of GMIs are in it; they are not raised.
@@ -71,15 +73,16 @@ def run_plan(
         resume=resume,
         on_event=on_event,
         limits=limits or Limits(),
+        launcher=launcher or LocalLauncher(),
     )
     run.directory.logs.mkdir(parents=True, exist_ok=True)
     clean_stale()
     supervisors: list[Supervisor] = []
     try:
         with contextlib.ExitStack() as stack:
-            backends = _prepare_backends(plan, run.directory.path, stack)
+            backends = run.launcher.prepare(plan, run.directory.path, stack)
             telemetry = run.attempt(backends, supervisors)
-            while _restartable(plan, supervisors):
+            while run.launcher.restarts and _restartable(plan, supervisors):
                 on_event(Restarting(restart=len(supervisors), limit=MAX_RESTARTS))
                 for backend in backends.values():
                     backend.recover()
@@ -114,6 +117,7 @@ class _Run:
     resume: Path | None
     on_event: Callable[[Event], None]
     limits: Limits
+    launcher: Launcher
 
     def attempt(self, backends: Mapping[str, GMIBackend], supervisors: list[Supervisor]) -> dict[str, Any]:
         """Start all GMIs and watch them until they have ended; a later attempt goes on from the last checkpoints.
@@ -141,18 +145,20 @@ class _Run:
 
             rendezvous = Rendezvous.create(len(plan.gmis))
             stack.callback(rendezvous.remove)
-            server = ForkServer(preloaded_modules(plan), directory.logs / "forkserver.log")
-            stack.enter_context(server)
+            server = stack.enter_context(self.launcher.server(plan, directory, rendezvous))
             supervisor = Supervisor(plan, rendezvous, server, directory, backends, self.limits, record)
             stack.callback(supervisor.close)
-            telemetry = Telemetry(directory.path, gpu_uuids(plan.gmis), lambda: supervisor.processes)
+            # Processes of other machines cannot be looked at from here.
+            here = self.launcher.here
+            uuids = gpu_uuids(plan.gmis) if here else ()
+            telemetry = Telemetry(directory.path, uuids, lambda: supervisor.processes if here else {})
             stack.enter_context(telemetry)
             stack.enter_context(_signals_go_to(supervisor))
             arguments = self._arguments(rendezvous, again=again)
-            for request in spawn_requests(plan, self.programs, directory, arguments, backends):
+            for request in self.launcher.requests(plan, self.programs, directory, arguments, backends):
                 server.spawn(request)
                 supervisor.expect(request.gmi)
-            # Loads TensorBoard while the fork server loads torch.
+            # Loads TensorBoard while the processes load torch.
             recorder = Recorder(directory, [training.name for training in plan.trainings], again=again)
             stack.callback(recorder.close)
             supervisor.run()
@@ -166,17 +172,6 @@ class _Run:
         if self.resume is not None:
             arguments += ["--resume", str(self.resume.resolve())]
         return [*arguments, "--continue"] if again else arguments
-
-
-def _prepare_backends(plan: LaunchPlan, run_dir: Path, stack: contextlib.ExitStack) -> dict[str, GMIBackend]:
-    """Make the slices; ``stack`` takes them away again."""
-    backends: dict[str, GMIBackend] = {}
-    names: list[Backend] = [gmi.backend for gmi in plan.gmis]
-    for name in dict.fromkeys(names):
-        backends[name] = make_backend(name)
-        stack.callback(backends[name].release)
-        backends[name].prepare([gmi for gmi in plan.gmis if gmi.backend == name], run_dir)
-    return backends
 
 
 @contextlib.contextmanager

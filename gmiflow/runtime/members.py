@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gmiflow.plan import GMIPlan
-from gmiflow.runtime.linux import processor_ticks
 from gmiflow.runtime.messages import Done, Ready
 
 _LOG_LINES = 30
@@ -64,14 +64,17 @@ class Member:
     slice: dict[str, object] = field(default_factory=dict[str, object])
 
 
-def judge_silence(member: Member, silent_s: float, limits: Limits) -> str | None:
+def judge_silence(
+    member: Member, silent_s: float, limits: Limits, look: Callable[[], tuple[str, int] | None]
+) -> str | None:
     """What is wrong with a GMI that has said nothing for ``silent_s`` seconds; None when nothing is.
 
-    Notes the processor time that it has used when half the patience is over, and compares later.
+    Notes the processor time that it has used when half the patience is over, and compares later; ``look``
+    finds out its state and that time.
     """
     if silent_s < limits.silence_s / 2:
         return None
-    looked = processor_ticks(member.pid)
+    looked = look()
     if looked is None:
         return None
     state, ticks = looked

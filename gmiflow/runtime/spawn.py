@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from gmiflow.runtime.forkserver import SpawnRequest
+from gmiflow.runtime.linux import processor_ticks
 
 # One thread per library while the server lives: OpenBLAS and OpenMP start their threads when they
 # are loaded, and threads do not survive a fork. GMIs set their own number afterwards.
@@ -37,6 +38,8 @@ class ForkServer:
         socket: readable when there are events.
         log: what the server itself writes.
     """
+
+    what = "the fork server"
 
     def __init__(self, modules: Sequence[str], log: Path) -> None:
         """Start it; does not wait until it is ready.
@@ -73,6 +76,11 @@ class ForkServer:
     def signal(self, gmi: int, number: signal.Signals) -> None:
         """Send a signal to the process group of a GMI, if it still runs."""
         self._send({"do": "signal", "gmi": gmi, "signal": int(number)})
+
+    def look(self, gmi: int, pid: int) -> tuple[str, int] | None:
+        """State letter and processor time (in clock ticks) of a GMI's process; None when it has ended."""
+        del gmi
+        return processor_ticks(pid)
 
     def events(self) -> list[dict[str, Any]] | None:
         """What arrived; call when the socket is readable. None when the server has ended."""

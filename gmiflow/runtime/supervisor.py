@@ -1,6 +1,6 @@
 """The supervisor: watches the GMIs of a run, merges what they report, and stops all when one fails.
 
-One thread and one event loop over four kinds of input: the fork server (who started, who ended), one
+One thread and one event loop over four kinds of input: the process server (who started, who ended), one
 connection per GMI (messages), signals to the launcher, and time. GMIs never wait for it.
 """
 
@@ -18,12 +18,12 @@ from gmiflow.plan import LaunchPlan, StagePlan
 from gmiflow.runtime.events import Checkpoint, Event, Failure, Started, Status
 from gmiflow.runtime.failure import CONSEQUENCES, GMI_DIED, GMI_SILENT, LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.gmi.base import GMIBackend
+from gmiflow.runtime.launchers.base import ProcessServer
 from gmiflow.runtime.members import Limits, Member, ending, integers, judge_silence, last_lines, readable
 from gmiflow.runtime.merge import TrainingMerger
 from gmiflow.runtime.messages import Done, Failed, Heartbeat, Hello, Message, Progress, Ready, Saved, decode
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory
-from gmiflow.runtime.spawn import ForkServer
 
 __all__ = ["Limits", "Supervisor"]
 
@@ -45,7 +45,7 @@ class Supervisor:
         self,
         plan: LaunchPlan,
         rendezvous: Rendezvous,
-        server: ForkServer,
+        server: ProcessServer,
         run_dir: RunDirectory,
         backends: Mapping[str, GMIBackend],
         limits: Limits,
@@ -152,9 +152,18 @@ class Supervisor:
                     member.pid, member.heard = event["pid"], time.monotonic()
             elif event["event"] == "exited":
                 self._exited(self._processes[event["gmi"]], event["status"])
+            elif event["event"] == "connected":
+                self._adopt(event["connection"])
+            elif event["event"] == "failure":
+                self._report(None, event["failure"], event["reason"], self._server.log)
+                self._terminate()
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
+        self._adopt(connection)
+
+    def _adopt(self, connection: socket.socket) -> None:
+        """Listen to a GMI that has not said yet which it is."""
         connection.setblocking(False)
         unknown = Member(self._plan.gmis[0], connection=connection)  # until it says which GMI it is
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_member(unknown))
@@ -258,7 +267,7 @@ class Supervisor:
     def _server_ended(self) -> None:
         """The fork server is gone, and the kernel has killed its children."""
         if any(member.running for member in self._members.values()) and not self._terminating:
-            failure = RuntimeFailure(code=LAUNCH_FAILED, message="the fork server ended unexpectedly")
+            failure = RuntimeFailure(code=LAUNCH_FAILED, message=f"{self._server.what} ended unexpectedly")
             self._report(None, failure, "ended", self._server.log)
 
     def _signals(self, numbers: bytes) -> None:
@@ -304,13 +313,14 @@ class Supervisor:
     def _check_start(self, now: float) -> None:
         """Report a fork server that does not get ready."""
         if now - self._start > self._limits.start_s and any(m.running and not m.pid for m in self._members.values()):
-            message = f"the fork server did not start all GMIs within {self._limits.start_s:g} s"
+            message = f"{self._server.what} did not start all GMIs within {self._limits.start_s:g} s"
             self._report(None, RuntimeFailure(code=LAUNCH_FAILED, message=message), "late", self._server.log)
             self._terminate()
 
     def _check_silence(self, member: Member, silent_s: float) -> None:
         """Report a GMI that gives no sign of life and does no work."""
-        verdict = judge_silence(member, silent_s, self._limits)
+        first = member.plan.id if member.plan.host is None else member.plan.host
+        verdict = judge_silence(member, silent_s, self._limits, lambda: self._server.look(first, member.pid))
         if verdict is None:
             return
         stage = self._stage_at_work(member)
