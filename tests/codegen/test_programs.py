@@ -104,3 +104,26 @@ def test_literals_evaluate_to_their_value_and_stay_narrow(value):
     exec(text, scope)
     assert scope["VALUE"] == value
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_a_host_finds_the_constants_of_a_program(compiled):
+    """GMIs that share a process are started from their own programs."""
+    from gmiflow.runtime.host import load_program
+
+    plan = LaunchPlan.from_json((compiled[0] / "plan.json").read_text())
+    program = load_program(compiled[0] / "gmi_02.py")
+    assert program.gmi == plan.gmis[2]
+    assert program.training == plan.trainings[0]
+    assert program.collectives == plan.collectives
+    assert program.gmis == 4
+
+
+def test_a_host_refuses_other_files(tmp_path):
+    from gmiflow.runtime.host import load_program
+
+    other = tmp_path / "other.py"
+    other.write_text("PROGRAM = 1\n")
+    with pytest.raises(ValueError, match="is not a program that gmiflow wrote"):
+        load_program(other)
+    with pytest.raises(ValueError, match="cannot read"):
+        load_program(tmp_path / "missing.py")
