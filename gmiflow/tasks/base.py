@@ -220,15 +220,25 @@ class Task(Simulator):
         self.engine.step()
         self._clock.add_(1)
         self._episode_step.add_(1)
+        if self.engine.masked:
+            self._finish_where()
+        else:
+            self._finish()
+        return self._out
+
+    def _finish(self) -> None:
+        """Observe, judge and restart what has ended, by index."""
         self.observe_into(self._now, self._columns)
         self.judge(self._now, self._columns, self._reward, self._terminated)
         done = self._end_episodes()
-        if self.engine.masked:
-            self._restart_where(done)
-        else:
-            self._obs.copy_(self._columns)
-            self._restart(done.nonzero().squeeze(1))
-        return self._out
+        self._obs.copy_(self._columns)
+        self._restart(done.nonzero().squeeze(1))
+
+    def _finish_where(self) -> None:
+        """As `_finish`, by mask: a fixed sequence of tensor operations on fixed buffers."""
+        self.observe_into(self._now, self._columns)
+        self.judge(self._now, self._columns, self._reward, self._terminated)
+        self._restart_where(self._end_episodes())
 
     def _end_episodes(self) -> Tensor:
         """Complete termination and truncation; return which environments ended, bool [num_env].
