@@ -4,7 +4,8 @@ Zero-copy: the engine's tensors are `wp.to_torch` views of Warp's arrays. A step
 torch's current stream and waits for nothing, so the runtime may capture it in a `torch.cuda.graph`:
 
 * while torch captures, the capture is registered with Warp for the length of the step
-  (`wp.capture_begin(external=True)`), so that Warp's scratch arrays become nodes of the graph;
+  (`wp.capture_begin(external=True)`);
+* scratch arrays of a step come from torch's allocator, see `_TorchAllocator`;
 * the solver makes all its iterations instead of asking the device after each whether to go on
   (``graph_conditional = False``). Asking would synchronise outside of a capture; inside, the conditional
   node would suspend torch's capture, and with it torch's private memory pool;
@@ -103,6 +104,7 @@ class MjwarpEngine(Engine):
         self.qpos, self.qvel = self._views["qpos"], self._views["qvel"]
         self.ctrl = wp.to_torch(self._data.ctrl)
         self.derived = {name: wp.to_torch(getattr(self._data, name)) for name in spec.derived}
+        self._scratch = _TorchAllocator(self._device)
         self._streams: dict[int, wp.Stream] = {}
         # The arrays were made on Warp's stream; from here on everything runs on torch's.
         wp.synchronize_device(self._warp_device)
@@ -114,7 +116,11 @@ class MjwarpEngine(Engine):
                 self._advance()
             return
         stream = self._current_stream()
-        with wp.ScopedStream(stream, sync_enter=False), _registered_capture(stream):
+        with (
+            wp.ScopedStream(stream, sync_enter=False),
+            wp.ScopedAllocator(self._warp_device, self._scratch),
+            _registered_capture(stream),
+        ):
             self._advance()
 
     def _advance(self) -> None:
@@ -185,6 +191,26 @@ class MjwarpEngine(Engine):
     def close(self) -> None:
         """Wait for the device, so that nothing in flight uses memory that is about to be freed."""
         wp.synchronize_device(self._warp_device)
+
+
+class _TorchAllocator:
+    """Gives Warp's scratch arrays memory of torch's caching allocator, on torch's current stream.
+
+    A physics step makes and drops some thirty scratch arrays. Warp's own pool would turn each into a node of a
+    captured graph that allocates and one that frees, in the middle of the chain of kernels; memory from torch
+    is found once, in the graph's private pool, and costs a replay nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def allocate(self, size_in_bytes: int) -> int:
+        """A device pointer."""
+        return torch.cuda.caching_allocator_alloc(size_in_bytes, self._device)
+
+    def deallocate(self, ptr: int, size_in_bytes: int) -> None:
+        """Give it back; kernels enqueued before on the same stream may still use it, as torch's own tensors."""
+        torch.cuda.caching_allocator_delete(ptr)
 
 
 def _model_without_views(path: Path) -> mujoco.MjModel:
