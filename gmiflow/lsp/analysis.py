@@ -14,12 +14,12 @@ from gmiflow.hardware import Hardware
 from gmiflow.lsp.documents import Document, Documents
 from gmiflow.lsp.indexing import index_unit
 from gmiflow.lsp.symbols import Index
-from gmiflow.passes.check import CheckResult, check
+from gmiflow.passes.check import CheckResult, check_all
 from gmiflow.passes.imports import Loader, Unit
 from gmiflow.passes.lint import lint_results
 from gmiflow.passes.report import Report
 from gmiflow.pipeline import Compilation, compile_checked
-from gmiflow.syntax import ast, lexer
+from gmiflow.syntax import ast, comments, lexer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,14 @@ class Analysis:
         return str(self.document.path)
 
     @cached_property
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The check of the file, with every workflow on every target."""
+        return check_all(self.name, hardware=self.hardware, files=self.files)
+
+    @property
     def checked(self) -> CheckResult:
-        """The check of the default workflow, which sees every declaration."""
-        return check(self.name, hardware=self.hardware, files=self.files)
+        """The check of the file."""
+        return self.checks[0]
 
     @cached_property
     def index(self) -> Index | None:
@@ -70,7 +75,12 @@ class Analysis:
         except lexer.TooLong:
             return []
 
-    @property
+    @cached_property
+    def comments(self) -> list[tuple[int, int]]:
+        """Start and end of every `//` comment that documents nothing."""
+        return list(comments.places(self.text, self.tokens)) if self.tokens else []
+
+    @cached_property
     def text(self) -> str:
         """The document as the compiler sees it."""
         return self.document.text.removeprefix("\ufeff")
@@ -94,10 +104,9 @@ class Analysis:
             return self._deep
 
     def _lint_and_lower(self) -> Deep:
-        linted = lint_results(self.name, hardware=self.hardware, files=self.files)
-        found = list(linted.diagnostics)
+        found = list(lint_results(self.checks))
         compilations: list[Compilation] = []
-        for result in linted.results:
+        for result in self.checks:
             if result.workflow is not None:
                 compiled = compile_checked(result, hardware=self.hardware, stop_after="comm")
                 compilations.append(compiled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ MAX_KEPT = 512
 """Parsed files that are kept; the oldest go first."""
 MAX_WORKSPACE_FILES = 2_000
 MAX_WORKSPACE_FOLDERS = 20_000
+LISTING_SECONDS = 5.0
+"""For so long the list of the workspace's files is kept, when the client does not say that one changed."""
 SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "build", "dist", "site-packages"))
 """Folders of the workspace that hold nothing of the user's; hidden ones are skipped, too."""
 
@@ -66,6 +69,7 @@ class Documents(Files):
         self.codec = PositionCodec()
         self.folders: list[Path] = []
         self.generation = 0
+        self._listing: tuple[float, list[Path]] | None = None
         self._open: dict[str, Document] = {}
         self._by_path: dict[str, Document] = {}
         self._parsed: dict[tuple[str, str], tuple[object, Parsed | Diagnostic]] = {}
@@ -137,8 +141,19 @@ class Documents(Files):
         document = self.at(path)
         return document.lines if document is not None else _stamp(path)
 
+    def forget_listing(self) -> None:
+        """Files came, went or changed on the disk."""
+        self.generation += 1
+        self._listing = None
+
     def workspace_files(self) -> list[Path]:
         """The `.gmi` files below the folders of the workspace."""
+        now = time.monotonic()
+        if self._listing is None or now - self._listing[0] > LISTING_SECONDS:
+            self._listing = (now, self._list())
+        return self._listing[1]
+
+    def _list(self) -> list[Path]:
         found: list[Path] = []
         visited = 0
         for folder in self.folders:

@@ -9,8 +9,7 @@ from lsprotocol import types
 
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.lsp.analysis import Analysis
-from gmiflow.syntax.formatter import FormatterError, format_source
-from gmiflow.syntax.parser import accept_text
+from gmiflow.syntax.formatter import FormatterError, format_parsed
 
 
 def format_document(analysis: Analysis, wanted: types.Range | None = None) -> list[types.TextEdit]:
@@ -20,17 +19,18 @@ def format_document(analysis: Analysis, wanted: types.Range | None = None) -> li
         analysis: of the document.
         wanted: only edits that touch this range.
     """
-    source = accept_text(analysis.text, analysis.name)
-    if isinstance(source, Diagnostic):
+    parsed = analysis.files.parsed(analysis.document.path, analysis.name)
+    if isinstance(parsed, Diagnostic):
         return []
     try:
-        formatted = format_source(source).text
+        formatted = format_parsed(parsed, twice=False).text
     except FormatterError:  # it found that it would change more than the layout
         return []
-    if formatted is None or formatted == source.text:
+    text = parsed.source.text
+    if formatted is None or formatted == text:
         return []
     lines = analysis.document.lines
-    edits = list(_edits(source.text, formatted))
+    edits = list(_edits(text, formatted))
     if wanted is not None:
         first, last = lines.offset(wanted.start), lines.offset(wanted.end)
         edits = [edit for edit in edits if edit[0] <= last and first <= edit[1]]

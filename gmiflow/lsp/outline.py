@@ -13,7 +13,7 @@ from gmiflow.lsp.describe import port_text
 from gmiflow.lsp.documents import uri_of
 from gmiflow.lsp.symbols import DECLARATIONS
 from gmiflow.source import Span
-from gmiflow.syntax import ast, comments
+from gmiflow.syntax import ast
 
 _KINDS: dict[str, types.SymbolKind] = {
     "param": types.SymbolKind.Constant,
@@ -97,10 +97,8 @@ def folding_ranges(analysis: Analysis) -> list[types.FoldingRange]:
 
 def _comment_blocks(analysis: Analysis) -> Iterator[tuple[int, int]]:
     """Runs of comment lines; documentation and other comments apart."""
-    if not analysis.tokens:
-        return
     docs = [(token.start_pos, token.end_pos) for token in analysis.tokens if token.type == "DOC"]
-    for places in (docs, list(comments.places(analysis.text))):
+    for places in (docs, analysis.comments):
         block: tuple[int, int] | None = None
         for start, end in places:
             joined = block is not None and not analysis.text[block[1] : start].strip(" \t\r\n")

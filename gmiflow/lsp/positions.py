@@ -51,16 +51,21 @@ class Lines:
 
     def position(self, offset: int) -> types.Position:
         """Position of an offset."""
+        line, character = self.place(offset)
+        return types.Position(line=line, character=character)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and character of an offset."""
         raw = min(max(0, offset) + self._shift, len(self.text))
         line = bisect_right(self._starts, raw) - 1
         start = self._starts[line]
         column = min(raw, self._ends[line]) - start
         if self._plain:
-            return types.Position(line=line, character=column)
+            return line, column
         content = self.text[start : self._ends[line]]
         place = types.Position(line=0, character=column)
         found = self._codec.position_to_client_units([content], place)
-        return types.Position(line=line, character=found.character)
+        return line, found.character
 
     def range(self, start: int, end: int) -> types.Range:
         """Range of two offsets."""

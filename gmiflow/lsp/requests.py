@@ -56,11 +56,17 @@ def _register_life(server: Server) -> None:
     def initialize(params: types.InitializeParams) -> None:
         server.prepare(params)
 
+    @server.feature(types.INITIALIZED)
+    def initialized(_params: types.InitializedParams) -> None:
+        server.watch()
+
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def saved(_params: types.DidSaveTextDocumentParams) -> None:
+        server.files_changed()
+
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    def saved(_params: object) -> None:
-        server.files.generation += 1
-        server.check_all_soon()
+    def files_changed(_params: types.DidChangeWatchedFilesParams) -> None:
+        server.files_changed()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
     def folders(params: types.DidChangeWorkspaceFoldersParams) -> None:

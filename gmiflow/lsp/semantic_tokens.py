@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from lsprotocol import types
 
 from gmiflow.lsp.analysis import Analysis
 from gmiflow.lsp.symbols import Occurrence
-from gmiflow.syntax import comments, lexer
 from gmiflow.syntax.lexer import Token
 from gmiflow.syntax.words import KEYWORDS
 
@@ -61,6 +60,10 @@ _OF_TERMINAL: Final = {
 _READONLY: Final = frozenset(("param", "member", "value"))
 _LIBRARY: Final = frozenset(("setting", "section", "value", "type", "axis", "function"))
 
+_NUMBERS: Final = {name: number for number, name in enumerate(TYPES)}
+_NONE: Final[frozenset[str]] = frozenset()
+_DOCUMENTS: Final = frozenset(("documentation",))
+
 Coloured = tuple[int, int, str, frozenset[str]]
 """Start, end, type, modifiers."""
 
@@ -74,14 +77,16 @@ def semantic_tokens(analysis: Analysis, wanted: types.Range | None = None) -> ty
     for start, end, kind, modifiers in coloured(analysis):
         if end < first or start > last:
             continue
-        place = lines.position(start)
-        length = lines.units(start, end)
-        if place.line != line:
-            column = 0
-        bits = sum(1 << MODIFIERS.index(modifier) for modifier in modifiers)
-        data += (place.line - line, place.character - column, length, TYPES.index(kind), bits)
-        line, column = place.line, place.character
+        here, character = lines.place(start)
+        data += (here - line, character - column if here == line else character)
+        data += (lines.units(start, end), _NUMBERS[kind], _bits(modifiers))
+        line, column = here, character
     return types.SemanticTokens(data=data)
+
+
+@cache
+def _bits(modifiers: frozenset[str]) -> int:
+    return sum(1 << MODIFIERS.index(modifier) for modifier in modifiers)
 
 
 def coloured(analysis: Analysis) -> list[Coloured]:
@@ -89,28 +94,25 @@ def coloured(analysis: Analysis) -> list[Coloured]:
     names = {o.span.start: o for o in analysis.index.occurrences} if analysis.index is not None else {}
     found = [_token(token, names) for token in analysis.tokens]
     kept = [token for token in found if token is not None]
-    kept += _comments(analysis)
-    return sorted(kept)
-
-
-def _comments(analysis: Analysis) -> Iterator[Coloured]:
-    if analysis.tokens:
-        for start, end in comments.places(analysis.text):
-            yield start, end, "comment", frozenset()
+    kept += [(start, end, "comment", _NONE) for start, end in analysis.comments]
+    return sorted(kept, key=lambda token: token[0])
 
 
 def _token(token: Token, names: dict[int, Occurrence]) -> Coloured | None:
-    if token.type == lexer.ERROR or not token.value.strip():
-        return None
-    found = names.get(token.start_pos)
-    if token.type == "NAME" and found is not None and found.span.end == token.end_pos:
-        symbol = found.symbol
-        modifiers = {"declaration"} if found.declares else set[str]()
-        modifiers |= {"readonly"} if symbol.kind in _READONLY else set()
-        modifiers |= {"defaultLibrary"} if symbol.kind in _LIBRARY else set()
-        return token.start_pos, token.end_pos, _OF_SYMBOL[symbol.kind], frozenset(modifiers)
+    start, end = token.start_pos, token.end_pos
+    if token.type == "NAME":
+        found = names.get(start)
+        if found is None or found.span.end != end:
+            return None
+        kind = found.symbol.kind
+        return start, end, _OF_SYMBOL[kind], _modifiers(kind, found.declares)
     if token.value in KEYWORDS:
-        return token.start_pos, token.end_pos, "keyword", frozenset()
+        return start, end, "keyword", _NONE
     kind = _OF_TERMINAL.get(token.type)
-    modifiers = frozenset(("documentation",)) if token.type == "DOC" else frozenset[str]()
-    return (token.start_pos, token.end_pos, kind, modifiers) if kind is not None else None
+    return (start, end, kind, _DOCUMENTS if token.type == "DOC" else _NONE) if kind is not None else None
+
+
+@cache
+def _modifiers(kind: str, declares: bool) -> frozenset[str]:
+    marks = {"declaration": declares, "readonly": kind in _READONLY, "defaultLibrary": kind in _LIBRARY}
+    return frozenset(mark for mark, is_set in marks.items() if is_set)

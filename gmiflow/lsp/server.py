@@ -57,12 +57,27 @@ class Server(LanguageServer):
         self.files.folders = [Path(path) for path in paths if path]
         self.lenses = lens_commands(params.initialization_options)
 
+    def watch(self) -> None:
+        """Ask the client to say when a `.gmi` file changes on the disk."""
+        workspace = self.client_capabilities.workspace
+        watching = workspace.did_change_watched_files if workspace is not None else None
+        if watching is None or not watching.dynamic_registration:
+            return
+        watchers = [types.FileSystemWatcher(glob_pattern="**/*.gmi")]
+        registration = types.Registration(
+            id="gmi-files",
+            method=types.WORKSPACE_DID_CHANGE_WATCHED_FILES,
+            register_options=types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers),
+        )
+        self.client_register_capability(types.RegistrationParams(registrations=[registration]))
+
     # Documents
 
     def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         """Read a document for the first time."""
         item = params.text_document
         self.files.open(item.uri, item.version, item.text)
+        self.check_all_soon()
         self._check_soon(item.uri, 0.0)
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
@@ -80,6 +95,11 @@ class Server(LanguageServer):
         if waiting is not None:
             waiting.cancel()
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+        self.check_all_soon()
+
+    def files_changed(self) -> None:
+        """Something changed on the disk."""
+        self.files.forget_listing()
         self.check_all_soon()
 
     def check_all_soon(self) -> None:

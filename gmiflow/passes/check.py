@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gmiflow.diagnostics import Diagnostic, in_order
-from gmiflow.ir.workflow import Workflow
+from gmiflow.ir.workflow import Target, Workflow
 from gmiflow.passes.allow import without_allowed
 from gmiflow.passes.components import build
 from gmiflow.passes.fit import check_fit
@@ -33,6 +33,9 @@ from gmiflow.syntax.parser import parse_value
 
 if TYPE_CHECKING:
     from gmiflow.hardware import Hardware
+
+MAX_COMBINATIONS = 32
+"""Workflows times targets that `check_all` builds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +113,30 @@ def check(
         return _check(path, text, workflow, target, overrides, hardware, require_workflow, files)
 
 
+def check_all(
+    path: str, *, text: str | None = None, hardware: Hardware | None = None, files: Files | None = None
+) -> tuple[CheckResult, ...]:
+    """Check a file once, and build every workflow on every target that can be had without arguments.
+
+    Args:
+        path: as the user names it.
+        text: content to use in place of the file's.
+        hardware: this machine, for a file without a target.
+        files: where files come from, None for the disk.
+
+    Returns:
+        One result per pair, in order of declaration, at most `MAX_COMBINATIONS`; a single one for a file without
+        a workflow, or that cannot be read. What is wrong with the file itself is in the diagnostics of each.
+    """
+    with _without_collections():
+        report = Report()
+        loader = Loader(report, files)
+        unit = loader.load(Path(path), path, text=text)
+        if unit is None:
+            return (_result(None, report, loader, None, None),)
+        return tuple(_Checker(unit, loader, report, hardware).every())
+
+
 @contextmanager
 def _without_collections() -> Generator[None]:
     """Pause the cyclic garbage collector: nearly all objects of a check live to its end (a third of the time)."""
@@ -136,19 +163,23 @@ def _check(
     loader = Loader(report, files)
     unit = loader.load(Path(path), path, text=text)
     if unit is None:
-        return CheckResult(
-            workflow=None, diagnostics=in_order(report.diagnostics), sources=tuple(loader.sources), module=None
-        )
+        return _result(None, report, loader, None, None)
     checker = _Checker(unit, loader, report, hardware)
     found = checker.run(workflow, target, overrides, require_workflow)
+    return _result(found, report, loader, unit, checker.model())
+
+
+def _result(
+    workflow: Workflow | None, report: Report, loader: Loader, unit: Unit | None, model: Model | None
+) -> CheckResult:
     kept, allowed = without_allowed(report.diagnostics)
     return CheckResult(
-        workflow=None if report.failed else found,
+        workflow=None if report.failed else workflow,
         diagnostics=in_order(kept),
         allowed=tuple(allowed),
         sources=tuple(loader.sources),
-        module=unit.module,
-        model=checker.model(loader.paths),
+        module=unit.module if unit is not None else None,
+        model=model,
     )
 
 
@@ -157,6 +188,7 @@ class _Checker:
 
     def __init__(self, unit: Unit, loader: Loader, report: Report, hardware: Hardware | None) -> None:
         self._unit = unit
+        self._loader = loader
         self._report = report
         self._scope = UnitScope(unit, report, {})
         self._maker = StageMaker(report)
@@ -164,10 +196,14 @@ class _Checker:
         self._stages: dict[str, StageOf] = {}
         self._workflows: dict[str, CheckedWorkflow] = {}
 
-    def model(self, paths: Mapping[str, Path]) -> Model:
+    def model(self) -> Model:
         """What was worked out."""
         return Model(
-            scope=self._scope, stages=self._stages, workflows=self._workflows, targets=self._targets, paths=paths
+            scope=self._scope,
+            stages=self._stages,
+            workflows=self._workflows,
+            targets=self._targets,
+            paths=self._loader.paths,
         )
 
     def run(
@@ -186,9 +222,31 @@ class _Checker:
         resolved = None
         if chosen is not None or target is not None or overrides.target:
             resolved = self._targets.choose(self._scope, wanted, overrides.target)
-        if checked is None or not checked.whole or resolved is None or self._report.failed:
+        return None if self._report.failed else self._build(checked, resolved)
+
+    def every(self) -> Generator[CheckResult]:
+        """Check everything, and build every workflow on every target."""
+        self._check_declarations(read_overrides((), self._scope, self._report))
+        self._check_workflows(None, read_overrides((), self._scope, self._report))
+        own = list(self._report.diagnostics)
+        failed = self._report.failed
+        declared = cast("list[ast.Target]", self._unit.declared(ast.Target))
+        targets = [t for t in declared if all(param.default is not None for param in t.params or ())]
+        pairs = [(workflow, target) for workflow in self._workflows.values() for target in targets or [None]]
+        for workflow, target in pairs[:MAX_COMBINATIONS] or [(None, None)]:
+            del self._report.diagnostics[len(own) :]
+            built = None if failed or workflow is None else self._build_on(workflow, target)
+            yield _result(built, self._report, self._loader, self._unit, self.model())
+
+    def _build_on(self, checked: CheckedWorkflow, target: ast.Target | None) -> Workflow | None:
+        name = target.name if target is not None else None
+        wanted = ast.Path(names=(name,), span=name.span) if name is not None else None
+        return self._build(checked, self._targets.choose(self._scope, wanted, {}))
+
+    def _build(self, checked: CheckedWorkflow | None, target: Target | None) -> Workflow | None:
+        if checked is None or not checked.whole or target is None:
             return None
-        built = build(checked, resolved, self._scope)
+        built = build(checked, target, self._scope)
         check_fit(built, checked, self._report)
         return built
 

@@ -8,7 +8,7 @@ still there at the end, so that the formatter can tell that it lost nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -130,10 +130,15 @@ def _attached(before: Before) -> Before:
     return Before(tuple(lines), before.blank and not documented)
 
 
-def places(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of every `//` comment; documentation lines are not among them."""
+def places(text: str, tokens: Iterable[lexer.Token] | None = None) -> Iterator[tuple[int, int]]:
+    """Start and end of every `//` comment; documentation lines are not among them.
+
+    Args:
+        text: of the file.
+        tokens: its `raw_tokens`, where they are known already.
+    """
     end = 0
-    for token in lexer.raw_tokens(text):
+    for token in lexer.raw_tokens(text) if tokens is None else tokens:
         if token.type not in _LAYOUT:
             start = token.start_pos
             yield from _places_in_gap(text, end, start)

@@ -17,7 +17,7 @@ from gmiflow.syntax import ast, lexer
 from gmiflow.syntax.arrange import Arranger
 from gmiflow.syntax.comments import Comments, texts
 from gmiflow.syntax.layout import Writer
-from gmiflow.syntax.parser import feed, parse
+from gmiflow.syntax.parser import Parsed, feed, parse
 
 
 class FormatterError(Exception):
@@ -45,16 +45,31 @@ def format_source(source: Source) -> Formatted:
     Raises:
         FormatterError: the proof failed.
     """
-    before = parse(source)
+    return format_parsed(parse(source))
+
+
+def format_parsed(before: Parsed, *, twice: bool = True) -> Formatted:
+    """As `format_source`, for a file that is parsed already.
+
+    Args:
+        before: the file.
+        twice: prove that a second run changes nothing, too; an editor has no time for that.
+
+    Raises:
+        FormatterError: the proof failed.
+    """
     if before.diagnostics:
         return Formatted(text=None, diagnostics=before.diagnostics)
+    source = before.source
     text = layout(source.text)
+    if text == source.text:
+        return Formatted(text=text)
     after = parse(Source(source.name, text))
     if after.diagnostics or meaning(after.module) != meaning(before.module):
         raise FormatterError("the formatted text does not say the same")
     if texts(text) != texts(source.text):
         raise FormatterError("a comment was lost or moved past another")
-    if layout(text) != text:
+    if twice and layout(text) != text:
         raise FormatterError("formatting the formatted text changes it again")
     return Formatted(text=text)
 

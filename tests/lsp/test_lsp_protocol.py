@@ -19,6 +19,12 @@ HEAD = "edition 1\n\nimport std.tasks.cartpole\nimport std.algo.ppo\n\n"
 
 @pytest_lsp.fixture(config=ClientServerConfig(server_command=COMMAND))
 async def client(lsp_client: LanguageClient, tmp_path):
+    lsp_client.registered = []
+
+    @lsp_client.feature(types.CLIENT_REGISTER_CAPABILITY)
+    def on_register(params: types.RegistrationParams) -> None:
+        lsp_client.registered += params.registrations
+
     await lsp_client.initialize_session(
         types.InitializeParams(
             capabilities=client_capabilities("visual-studio-code"),
@@ -92,6 +98,7 @@ async def test_only_the_newest_version_is_checked(client, tmp_path):
     assert [d.range.start for d in found.diagnostics] == [types.Position(1, 0)]
     with pytest.raises(TimeoutError):
         await published(client, uri, 0.6)
+    assert [r.method for r in client.registered] == [types.WORKSPACE_DID_CHANGE_WATCHED_FILES]
 
 
 @pytest.mark.asyncio

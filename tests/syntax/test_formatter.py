@@ -162,7 +162,7 @@ def test_a_formatter_that_does_not_settle_is_found_out(monkeypatch):
     results = iter(["param a : int = 1\n", "param a : int =  1\n"])
     monkeypatch.setattr(formatter, "layout", lambda text: next(results))
     with pytest.raises(FormatterError, match="changes it again"):
-        format_source(Source("test.gmi", "param a : int = 1\n"))
+        format_source(Source("test.gmi", "param a : int   = 1\n"))
 
 
 @RELAXED
