@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -15,6 +16,7 @@ import click
 
 from gmiflow.commands.compile import write
 from gmiflow.commands.failures import as_diagnostic
+from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options
 from gmiflow.commands.plan_view import headline, table
 from gmiflow.commands.report import finish, show
@@ -43,6 +45,7 @@ class Job:
 @click.option("--resume", metavar="RUN", type=click.Path(), help="Go on from a run directory or a checkpoint.")
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
 @click.option("--dry-run", is_flag=True, help="Print everything that would be started, and start nothing.")
+@launcher_options
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     file: str | None,
@@ -57,6 +60,7 @@ def command(
     With --resume and without FILE, the plan of that run goes on. Ctrl-C ends at the next iteration
     with a checkpoint; a second Ctrl-C ends at once.
     """
+    launcher = chosen_launcher(chosen)
     if file is None and resume is None:
         raise click.UsageError("name a .gmi file, a plan.json, or a run with --resume")
     job = _prepare(file, resume, chosen)
@@ -65,9 +69,12 @@ def command(
     if output == "text":
         _show_plan(job.plan)
     if dry_run:
-        _show_commands(job, directory, resume)
+        _show_commands(job, directory, resume, launcher)
         return
-    sys.exit(_run(job, directory, resume, output))
+    if launcher.name == "slurm":
+        _write_job(job, directory, resume, launcher)
+        return
+    sys.exit(_run(job, directory, resume, output, launcher))
 
 
 def _prepare(file: str | None, resume: str | None, chosen: dict[str, Any]) -> Job:
@@ -133,8 +140,11 @@ def _show_plan(plan: LaunchPlan) -> None:
     Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
 
 
-def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
+def _show_commands(job: Job, directory: Path, resume: str | None, launcher: Chosen) -> None:
     """What `run` would write and start."""
+    if launcher.name == "slurm":
+        click.echo(_job_script(job.plan, directory, resume, launcher), nl=False)
+        return
     from gmiflow.runtime.processes import assign_cpus
     from gmiflow.runtime.processes import command as command_of
 
@@ -154,10 +164,46 @@ def _show_commands(job: Job, directory: Path, resume: str | None) -> None:
             f"{'GMIs' if len(ids) > 1 else 'GMI'} {', '.join(ids)}: backend {first.backend}, CPUs {pinned}, "
             f"{first.threads} threads: python {started} --rendezvous DIR --run-dir {directory}{again}"
         )
+    if launcher.name != "local":
+        click.echo(f"started by: {_starter(job.plan, directory, launcher)}")
     click.echo("nothing was started")
 
 
-def _run(job: Job, directory: Path, resume: str | None, output: str) -> int:
+def _starter(plan: LaunchPlan, directory: Path, launcher: Chosen) -> str:
+    """The command that starts the ranks."""
+    from gmiflow.runtime.launchers.mpi import AGENT, MPILauncher, find_mpirun
+
+    starter = launcher.launcher()
+    if isinstance(starter, MPILauncher):
+        return shlex.join(starter.command(find_mpirun() or "mpirun", len(plan.processes()), directory.resolve()))
+    return f"whatever starts {len(plan.processes())} ranks of: {sys.executable} -m {AGENT} {directory.resolve()}"
+
+
+def _write_job(job: Job, directory: Path, resume: str | None, launcher: Chosen) -> None:
+    """Write the run directory with a job script in it, and say how to submit it."""
+    from gmiflow.runtime.launchers.slurm import SCRIPT
+
+    text = _job_script(job.plan, directory, resume, launcher)
+    _write_run_directory(job, directory)
+    (directory / "logs").mkdir(exist_ok=True)
+    script = directory / SCRIPT
+    script.write_text(text, encoding="utf-8")
+    click.echo(f"submit it with: sbatch {script}", err=True)
+    click.echo(script)
+
+
+def _job_script(plan: LaunchPlan, directory: Path, resume: str | None, launcher: Chosen) -> str:
+    from gmiflow.runtime.failure import GMIError
+    from gmiflow.runtime.launchers.slurm import job_script
+
+    go_on = Path(resume) if resume else None
+    try:
+        return job_script(plan, directory, nodes=launcher.nodes or 1, options=launcher.options, resume=go_on)
+    except GMIError as problem:
+        raise click.UsageError(str(problem)) from problem
+
+
+def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: Chosen) -> int:
     """Write the run directory, run, and return the exit code."""
     from gmiflow.commands.run_view import choose_view
     from gmiflow.runtime.events import Event, Failure
@@ -174,7 +220,13 @@ def _run(job: Job, directory: Path, resume: str | None, output: str) -> int:
             on_event(event)
 
         result = run_plan(
-            job.plan, directory / "programs", directory, resume=Path(resume) if resume else None, on_event=receive
+            job.plan,
+            directory / "programs",
+            directory,
+            resume=Path(resume) if resume else None,
+            on_event=receive,
+            limits=launcher.limits(),
+            launcher=launcher.launcher(),
         )
     survived = result.exit_code == 0  # a run that was restarted
     found = [as_diagnostic(failure) for failure in failures]

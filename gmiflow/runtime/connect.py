@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +19,9 @@ from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.turn import Turn
 
+if TYPE_CHECKING:
+    from gmiflow.runtime.comm.mpi_world import MPIWorld
+
 
 class Switchboard:
     """Groups of the GMIs of one process; threads may use it at the same time.
@@ -27,14 +31,20 @@ class Switchboard:
     """
 
     def __init__(
-        self, programs: Sequence[Program], rendezvous: Rendezvous, device: torch.device, timeout_s: float
+        self,
+        programs: Sequence[Program],
+        rendezvous: Rendezvous,
+        device: torch.device,
+        timeout_s: float,
+        world: MPIWorld | None = None,
     ) -> None:
-        """Serve the GMIs ``programs``, which all use ``device``."""
+        """Serve the GMIs ``programs``, which all use ``device``; ``world`` reaches those of other machines."""
         self.turn = Turn()
         self.timeout_s = timeout_s
         self._here = {program.gmi.id for program in programs}
         self._rendezvous = rendezvous
         self._device = device
+        self._world = world
         self._groups: dict[str, LocalGroup] = {}
         self._lock = threading.Lock()
 
@@ -134,11 +144,40 @@ class Switchboard:
         """A group through the memory of the host."""
         if len(members) == 1:
             return LocalCollective.alone(name, gmi)
+        if self._world is not None and self._world.spans_nodes(members):
+            return self._across_nodes(self._world, name, members, gmi, stack, slot_bytes)
         rank, segment = members.index(gmi), self._rendezvous.segment(name)
         group = IPCollective(name, members, rank, segment, slot_bytes=slot_bytes, timeout_s=self.timeout_s)
         self._keep(group, stack)
         group.connect()
         return group
+
+    def _across_nodes(
+        self,
+        world: MPIWorld,
+        name: str,
+        members: tuple[int, ...],
+        gmi: int,
+        stack: contextlib.ExitStack,
+        slot_bytes: int,
+    ) -> Collective:
+        """Shared memory on each machine, MPI between the first members of each."""
+        from gmiflow.runtime.comm.collectives.hybrid import HybridCollective, two_level_layout
+        from gmiflow.runtime.comm.collectives.mpi import MPICollective
+
+        rank = members.index(gmi)
+        levels = two_level_layout([world.node(member) for member in members])
+        inner = upper = None
+        if group := levels.inner_of(rank):
+            node_members = tuple(members[r] for r in group)
+            inner = self._host_group(f"{name}.node.{group[0]}", node_members, gmi, stack, slot_bytes)
+        if rank in levels.upper:
+            leaders = tuple(members[r] for r in levels.upper)
+            upper = MPICollective(f"{name}.mpi", leaders, leaders.index(gmi), world, timeout_s=self.timeout_s)
+            self._keep(upper, stack)
+        both = HybridCollective(name, members, rank, levels, inner, upper)
+        both.turn = self.turn
+        return both
 
     def _local(self, name: str, members: tuple[int, ...], gmi: int) -> Collective:
         """A group of GMIs of this process."""
@@ -162,4 +201,6 @@ class Switchboard:
 
     def _store(self, name: str) -> Path:
         """The file by which the members of a ring find each other."""
+        if self._world is not None:
+            return self._world.store(name)
         return self._rendezvous.path / f"{name}.store"

@@ -132,7 +132,7 @@ class Keeper:
         if child == 0:
             status = 1
             try:
-                self._become_child(parent)
+                self.become_child(parent)
                 status = run_child(request)
             except BaseException:
                 traceback.print_exc()
@@ -146,7 +146,7 @@ class Keeper:
         self.tell(event="spawned", gmi=request.gmi, pid=child)
         return descriptor
 
-    def _become_child(self, parent: int) -> None:
+    def become_child(self, parent: int) -> None:
         """Let go of everything that belongs to the server."""
         die_with_parent(parent)
         os.setpgid(0, 0)
@@ -154,17 +154,18 @@ class Keeper:
         for _, descriptor in self.children.values():
             os.close(descriptor)
 
-    def reap(self, descriptor: int) -> None:
-        """Take note of the end of the process behind a descriptor."""
+    def reap(self, descriptor: int) -> int:
+        """Take note of the end of the process behind a descriptor; its exit status, negative for a signal."""
         gmi, (child, _) = next(item for item in self.children.items() if item[1][1] == descriptor)
         # What the GMI itself started (a simulator's processes) ends with it. Before the child is
         # reaped, because until then its process group cannot be another's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.close(descriptor)
         del self.children[gmi]
-        self.tell(event="exited", gmi=gmi, status=os.waitstatus_to_exitcode(status))
+        self.tell(event="exited", gmi=gmi, status=status)
+        return status
 
     def kill_children(self) -> None:
         """Leave nothing running."""

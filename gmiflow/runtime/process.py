@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,10 +28,13 @@ from gmiflow.runtime.failure import STAGE_RAISED, GMIError, RuntimeFailure
 from gmiflow.runtime.messages import Failed
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
-from gmiflow.runtime.reporter import LogReporter, SocketReporter
+from gmiflow.runtime.reporter import LogReporter, SocketReporter, call_supervisor
 from gmiflow.runtime.run_directory import find_checkpoint
 from gmiflow.runtime.slices import Slices
 from gmiflow.runtime.stages import load_entry
+
+if TYPE_CHECKING:
+    from gmiflow.runtime.comm.mpi_world import MPIWorld
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ class Options:
     resume: Path | None
     timeout_s: float
     go_on: bool = False
+    mpi_node: str | None = None
 
     def checkpoint(self, training: str) -> Path | None:
         """The checkpoint to start from, or None to start anew.
@@ -89,6 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout-s", type=float, default=TIMEOUT_S, metavar="S", help="how long to wait for a GMI (%(default)g)"
     )
+    parser.add_argument("--mpi-node", metavar="NAME", help="join MPI; GMIs that give the same name share memory")
 
 
 def chosen_options(given: argparse.Namespace) -> Options:
@@ -99,6 +105,7 @@ def chosen_options(given: argparse.Namespace) -> Options:
         resume=given.resume,
         timeout_s=given.timeout_s,
         go_on=given.go_on,
+        mpi_node=given.mpi_node,
     )
 
 
@@ -115,8 +122,12 @@ def run_programs(programs: Sequence[Program], options: Options) -> int:
     try:
         slices.open()
         _set_up_process(programs)
-        switchboard = Switchboard(programs, rendezvous, slices.device, options.timeout_s)
-        return _run_all(workers, slices, switchboard)
+        world = _join_world(programs, options)
+        switchboard = Switchboard(programs, rendezvous, slices.device, options.timeout_s, world)
+        status = _run_all(workers, slices, switchboard)
+        if world is not None and status == 0:
+            world.close()
+        return status
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as problem:
@@ -125,6 +136,15 @@ def run_programs(programs: Sequence[Program], options: Options) -> int:
         for worker in workers:
             worker.reporter.close()
         slices.close()
+
+
+def _join_world(programs: Sequence[Program], options: Options) -> MPIWorld | None:
+    """Join the processes of other machines, if the run has such."""
+    if options.mpi_node is None:
+        return None
+    from gmiflow.runtime.comm.mpi_world import MPIWorld
+
+    return MPIWorld([program.gmi.id for program in programs], options.mpi_node, options.run_dir)
 
 
 def _run_all(workers: Sequence[_Worker], slices: Slices, switchboard: Switchboard) -> int:
@@ -158,8 +178,8 @@ class _Worker:
         progress = rendezvous.progress()
         slot = progress.slot(self.id) if progress is not None else None
         self._clock = StageClock([stage.name for stage in program.training.stages], slot)
-        listening = rendezvous.socket.exists()
-        self.reporter = SocketReporter(rendezvous.socket, self.id, self._clock) if listening else LogReporter()
+        supervisor = call_supervisor(rendezvous)
+        self.reporter = LogReporter() if supervisor is None else SocketReporter(supervisor, self.id, self._clock)
 
     def run(self, slices: Slices, switchboard: Switchboard) -> int:
         """Do the GMI's work in the current thread; the exit status."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -74,6 +75,25 @@ def spawn_requests(
         GMIError: E0711 when a program is missing.
     """
     cpus = assign_cpus(plan.gmis)
+    processes = plan.processes()
+    return [
+        dataclasses.replace(
+            request,
+            environment=backends[processes[request.gmi][0].backend].environment(processes[request.gmi][0]),
+            cpus=sorted({cpu for gmi in processes[request.gmi] for cpu in cpus[gmi.id]}),
+        )
+        for request in bare_requests(plan, programs, directory, arguments)
+    ]
+
+
+def bare_requests(
+    plan: LaunchPlan, programs: Path, directory: RunDirectory, arguments: Sequence[str]
+) -> list[SpawnRequest]:
+    """`spawn_requests` without what depends on the machine: cores and the environment of the slice.
+
+    Raises:
+        GMIError: E0711 when a program is missing.
+    """
     requests: list[SpawnRequest] = []
     for first, gmis in plan.processes().items():
         for gmi in gmis:
@@ -81,15 +101,9 @@ def spawn_requests(
                 missing = (programs / gmi.program).resolve()
                 raise error(LAUNCH_FAILED, f"the program of GMI {gmi.id} is missing: {missing}")
         program, *hosted = command(gmis, programs.resolve())
+        log = str(directory.log(first))
         requests.append(
-            SpawnRequest(
-                gmi=first,
-                program=program,
-                arguments=[*hosted, *arguments],
-                environment=backends[gmis[0].backend].environment(gmis[0]),
-                cpus=sorted({cpu for gmi in gmis for cpu in cpus[gmi.id]}),
-                log=str(directory.log(first)),
-            )
+            SpawnRequest(gmi=first, program=program, arguments=[*hosted, *arguments], environment={}, cpus=[], log=log)
         )
     return requests
 

@@ -1,6 +1,7 @@
 """The rendezvous directory: where the GMIs of a run find each other and the supervisor.
 
-It holds the supervisor's socket, a page in which every GMI notes the stage at work, and the token
+It holds the supervisor's socket (or how to call it on another machine), a page in which every GMI notes
+the stage at work, and the token
 from which the names of shared memory are made. The launcher makes a fresh one per run; programs
 that are started by hand agree on one through the file `token`. No torch.
 """
@@ -69,6 +70,11 @@ class Rendezvous:
         """Where the supervisor listens; not there when programs are started by hand."""
         return self.path / "supervisor.sock"
 
+    @property
+    def contact(self) -> Path:
+        """How to call a launcher on another machine, or that other ranks share; not there without such."""
+        return self.path / "launcher.json"
+
     def segment(self, collective: str) -> str:
         """Name of the shared memory of a collective."""
         return f"{_PREFIX}{self.token}-{re.sub(r'[^A-Za-z0-9_.]', '_', collective)}"
@@ -95,6 +101,11 @@ class Progress:
     def slot(self, gmi: int) -> memoryview:
         """The numbers of a GMI, as a writable view of 8-byte integers."""
         return memoryview(self._memory)[gmi * _SLOT_BYTES : (gmi + 1) * _SLOT_BYTES].cast("q")
+
+    def note(self, gmi: int, stage: int) -> None:
+        """Write the stage at work for a GMI of another machine."""
+        with self.slot(gmi) as slot:
+            slot[0] = stage
 
     def stage(self, gmi: int) -> int:
         """Index of the stage at work in `StageClock.names`."""

@@ -7,10 +7,11 @@ import queue
 import socket
 import threading
 import time
-from pathlib import Path
 
 from gmiflow.runtime.execution.clock import StageClock
+from gmiflow.runtime.launchers.ranks import Contact
 from gmiflow.runtime.messages import Done, Heartbeat, Message, Progress, Saved, encode
+from gmiflow.runtime.rendezvous import Rendezvous
 
 logger = logging.getLogger(__name__)
 
@@ -19,17 +20,31 @@ STOP = b"stop\n"
 """What the supervisor writes to ask for a stop at the next iteration boundary."""
 
 
+def call_supervisor(rendezvous: Rendezvous) -> socket.socket | None:
+    """A connection to the supervisor, on this machine or another; None when programs are started by hand.
+
+    Raises:
+        OSError: when it does not listen.
+    """
+    if rendezvous.socket.exists():
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(str(rendezvous.socket))
+        return connection
+    if rendezvous.contact.exists():
+        return Contact.read(rendezvous.contact).call(gmi=True)
+    return None
+
+
 class SocketReporter:
     """Sends to the supervisor from a thread, which also sends a heartbeat when there is nothing else."""
 
-    def __init__(self, path: Path, gmi: int, clock: StageClock) -> None:
-        """Connect to the socket ``path``; raises OSError when nobody listens."""
+    def __init__(self, connection: socket.socket, gmi: int, clock: StageClock) -> None:
+        """Report to the supervisor at the other end of ``connection``."""
         self.stop_requested = False
         self._gmi = gmi
         self._clock = clock
         self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(str(path))
+        self._socket = connection
         self._sender = threading.Thread(target=self._send_all, name="reporter", daemon=True)
         self._sender.start()
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
