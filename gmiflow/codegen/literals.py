@@ -23,9 +23,15 @@ class Node:
         self.opening = opening
         self.closing = closing
         self.items = list(items)
+        self._flat = ""
 
     def flat(self) -> str:
         """The node on one line."""
+        if not self._flat:
+            self._flat = self._on_one_line()
+        return self._flat
+
+    def _on_one_line(self) -> str:
         inner = ", ".join(prefix + (item if isinstance(item, str) else item.flat()) for prefix, item in self.items)
         single = self.opening == "(" and len(self.items) == 1
         return f"{self.opening}{inner}{',' if single else ''}{self.closing}"

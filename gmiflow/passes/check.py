@@ -109,7 +109,7 @@ def check(
     Returns:
         A result; problems of the user's input are diagnostics and never exceptions.
     """
-    with _without_collections():
+    with without_collections():
         return _check(path, text, workflow, target, overrides, hardware, require_workflow, files)
 
 
@@ -128,7 +128,7 @@ def check_all(
         One result per pair, in order of declaration, at most `MAX_COMBINATIONS`; a single one for a file without
         a workflow, or that cannot be read. What is wrong with the file itself is in the diagnostics of each.
     """
-    with _without_collections():
+    with without_collections():
         report = Report()
         loader = Loader(report, files)
         unit = loader.load(Path(path), path, text=text)
@@ -138,8 +138,8 @@ def check_all(
 
 
 @contextmanager
-def _without_collections() -> Generator[None]:
-    """Pause the cyclic garbage collector: nearly all objects of a check live to its end (a third of the time)."""
+def without_collections() -> Generator[None]:
+    """Pause the cyclic garbage collector: nearly all objects of a compilation live to its end (a third of the time)."""
     enabled = gc.isenabled()
     gc.disable()
     try:

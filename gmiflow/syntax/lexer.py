@@ -23,6 +23,7 @@ ERROR = "ERROR"
 
 _OPENERS = frozenset(("LPAR", "LSQB", "LBRACE"))
 _CLOSERS = frozenset(("RPAR", "RSQB", "RBRACE"))
+_BLANKS = re.compile(r"[ \t]*")
 _BEFORE_STATEMENT = frozenset(("_NL", "LBRACE", "COMMA"))
 
 
@@ -45,8 +46,10 @@ def _terminals() -> _Terminals:
         lark.terminals,
         key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name),
     )
-    pattern = "|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in ordered)
-    return _Terminals(re.compile(pattern), frozenset(lark.lexer_conf.ignore))
+    # Most tokens are names, and a name is nothing else; blanks before a token cost no match of their own.
+    ordered.sort(key=lambda t: t.name != "NAME")
+    pattern = "|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in ordered if t.name != "SPACE")
+    return _Terminals(re.compile(f"[ \\t]*(?:{pattern})"), frozenset(lark.lexer_conf.ignore))
 
 
 class TooDeep(Exception):
@@ -95,14 +98,17 @@ def raw_tokens(text: str, offset: int = 0) -> list[Token]:
     position, length = 0, len(text)
     while position < length:
         matched = match(text, position)
-        if matched is None:
+        if matched is not None:
+            kind = matched.lastgroup or ERROR
+            end = matched.end()
+            if kind not in ignored:
+                found.append(Token(kind, matched.group(kind), matched.start(kind) + offset, end + offset))
+        else:
+            position = _BLANKS.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if position == length:
+                break
             end = _unknown_end(text, position)
             found.append(Token(ERROR, text[position:end], position + offset, end + offset))
-        else:
-            end = matched.end()
-            kind = matched.lastgroup or ERROR
-            if kind not in ignored:
-                found.append(Token(kind, matched.group(), position + offset, end + offset))
         if len(found) > MAX_TOKENS:
             raise TooLong
         position = end
