@@ -77,3 +77,19 @@ def test_a_perfect_episode_returns_500():
         assert bool(out["truncated"].all()) is (step == 500)
         assert bool(out["truncated"].any()) is (step == 500)
     assert total.tolist() == [500.0] * 16
+
+
+def test_the_swinging_pole_keeps_its_energy_and_momentum():
+    """Released from the horizontal without a force: nothing dissipates, nothing pushes sideways."""
+    model = make_task(CartPoleSwingUp, 1).engine.model
+    data = mujoco.MjData(model)
+    data.qpos[1] = math.pi / 2
+    swing = 0.1 * 9.81 * 0.5 * 2.0  # J between the pole's highest and lowest place
+    for _ in range(1000):
+        mujoco.mj_step(model, data)
+        mujoco.mj_forward(model, data)
+        mujoco.mj_energyPos(model, data)
+        mujoco.mj_energyVel(model, data)
+        assert data.energy.sum() == pytest.approx(0.0, abs=0.03 * swing)  # the pole's middle starts at height 0
+        momentum = 1.1 * data.qvel[0] + 0.1 * 0.5 * math.cos(data.qpos[1]) * data.qvel[1]
+        assert momentum == pytest.approx(0.0, abs=0.05)  # kg m/s; the pole's own reaches 0.3
