@@ -16,11 +16,13 @@ EXTRAS := $(if $(GPU),gpu)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: run test lint unit wheel-test golden bench-check clean help
+.PHONY: run test lint unit wheel-test golden bench-check vsix test-editor clean help
 
 help:
 	@echo "make run    install into .venv and train the quickstart"
 	@echo "make test   install with the development tools, then linters, type checker and the whole test suite"
+	@echo "make vsix   build the VS Code extension, vscode-ext/gmiflow.vsix (needs Node 20 or newer)"
+	@echo "make test-editor  check, lint and test the extension against this checkout's language server, then package it"
 	@echo "make clean  remove .venv, caches and builds"
 
 $(STAMP)/venv:
@@ -52,5 +54,26 @@ unit: $(STAMP)/dev
 golden: $(STAMP)/dev
 	$(BIN)/python -m pytest tests/golden --update-golden
 
+# The editor extension: npm packages only, at the versions of package-lock.json.
+NODE := $(shell command -v node 2>/dev/null)
+
+$(STAMP)/node: vscode-ext/package.json vscode-ext/package-lock.json vscode-ext/.npmrc
+	@if [ -z "$(NODE)" ] || ! command -v npm >/dev/null; then \
+	  echo "the editor extension needs Node 20 or newer with npm, and there is none on the PATH" >&2; exit 1; fi
+	@node -e 'if (parseInt(process.versions.node) < 20) { \
+	  console.error("the editor extension needs Node 20 or newer; this is " + process.versions.node); process.exit(1) }'
+	cd vscode-ext && npm ci
+	@mkdir -p $(STAMP)
+	@touch $@
+
+vsix: $(STAMP)/node
+	cd vscode-ext && npm run --silent package
+
+test-editor: $(STAMP)/node $(STAMP)/dev
+	cd vscode-ext && npm run --silent check
+	cd vscode-ext && GMIFLOW_PYTHON=$(BIN)/python npm test --silent
+	cd vscode-ext && npm run --silent package
+
 clean:
+	rm -rf vscode-ext/node_modules vscode-ext/out vscode-ext/dist vscode-ext/gmiflow.vsix
 	rm -rf $(VENV) $(STAMP) dist build .pytest_cache .ruff_cache

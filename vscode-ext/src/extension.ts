@@ -1,0 +1,144 @@
+/** The extension: starts the language server of the project, and adds commands, tasks and the graph preview. */
+import * as path from "node:path";
+import * as vscode from "vscode";
+import { CloseAction, ErrorAction, LanguageClient, RevealOutputChannelOn, State } from "vscode-languageclient/node";
+
+import { registerCommands } from "./commands";
+import { NoServer, type Surroundings } from "./interpreter";
+import { Supervisor } from "./supervisor";
+import { GmiTasks } from "./tasks";
+
+let running: Server | undefined;
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  const output = vscode.window.createOutputChannel("gmiflow", { log: true });
+  const server = new Server(output);
+  running = server;
+  context.subscriptions.push(
+    output,
+    server.status,
+    ...registerCommands(server),
+    vscode.tasks.registerTaskProvider(GmiTasks.type, new GmiTasks()),
+    vscode.commands.registerCommand("gmiflow.restartServer", () => server.restart()),
+    vscode.commands.registerCommand("gmiflow.showOutput", () => {
+      output.show();
+    }),
+    vscode.workspace.onDidChangeConfiguration(async (event) => {
+      if (event.affectsConfiguration("gmiflow.interpreter")) {
+        await server.restart();
+      }
+    }),
+  );
+  await server.start();
+}
+
+export async function deactivate(): Promise<void> {
+  await running?.stop();
+}
+
+/** Where this window looks for gmiflow. */
+export function surroundings(): Surroundings {
+  const file = vscode.window.activeTextEditor?.document;
+  const folders = (vscode.workspace.workspaceFolders ?? []).map((folder) => folder.uri.fsPath);
+  if (folders.length === 0 && file !== undefined && file.uri.scheme === "file") {
+    folders.push(path.dirname(file.uri.fsPath));
+  }
+  const setting = vscode.workspace.getConfiguration("gmiflow").get<string>("interpreter", "").trim();
+  return { setting, folders, environment: process.env, platform: process.platform };
+}
+
+/** The language client of one window and its place in the status bar. */
+export class Server {
+  readonly status = vscode.window.createStatusBarItem("gmiflow.server", vscode.StatusBarAlignment.Right);
+  private client: LanguageClient | undefined;
+  private readonly supervisor: Supervisor;
+
+  constructor(private readonly output: vscode.LogOutputChannel) {
+    this.status.name = "gmiflow";
+    this.status.command = "gmiflow.showOutput";
+    this.supervisor = new Supervisor(surroundings, {
+      log: (line) => {
+        output.info(line);
+      },
+      fail: (message) => {
+        output.error(message);
+        void this.complain(message);
+      },
+    });
+  }
+
+  /** The client, when the server answers. */
+  get ready(): LanguageClient | undefined {
+    return this.client?.state === State.Running ? this.client : undefined;
+  }
+
+  async start(): Promise<void> {
+    this.supervisor.reset();
+    this.show("$(sync~spin) gmiflow", "The language server starts");
+    const client = new LanguageClient("gmiflow", "gmiflow", () => Promise.resolve(this.supervisor.launch()), {
+      documentSelector: [{ language: "gmi" }],
+      outputChannel: this.output,
+      revealOutputChannelOn: RevealOutputChannelOn.Never,
+      initializationOptions: {
+        lenses: { explain: "gmiflow.explainPlan", graph: "gmiflow.showGraph", run: "gmiflow.run" },
+      },
+      initializationFailedHandler: () => false,
+      errorHandler: {
+        error: () => ({ action: ErrorAction.Continue, handled: true }),
+        closed: () => ({
+          action: this.supervisor.restartsAfterClose() ? CloseAction.Restart : CloseAction.DoNotRestart,
+          handled: true,
+        }),
+      },
+    });
+    client.onDidChangeState(({ newState }) => {
+      if (newState === State.Running) {
+        this.show("gmiflow", "The language server runs");
+      } else if (newState === State.Starting) {
+        this.show("$(sync~spin) gmiflow", "The language server starts");
+      } else {
+        this.show("$(error) gmiflow", "The language server is not running; click for its output");
+      }
+    });
+    this.client = client;
+    try {
+      await client.start();
+    } catch (error) {
+      if (!(error instanceof NoServer)) {
+        this.output.error(String(error));
+      }
+      this.show("$(error) gmiflow", "The language server did not start; click for its output");
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.supervisor.expectEnd();
+    const client = this.client;
+    this.client = undefined;
+    if (client?.state === State.Running) {
+      await client.stop();
+    }
+    await client?.dispose().catch(() => undefined); // one that never started has nothing to dispose
+  }
+
+  async restart(): Promise<void> {
+    await this.stop();
+    await this.start();
+  }
+
+  private show(text: string, tooltip: string): void {
+    this.status.text = text;
+    this.status.tooltip = tooltip;
+    this.status.show();
+  }
+
+  private async complain(message: string): Promise<void> {
+    const setting = "Choose Interpreter";
+    const chosen = await vscode.window.showErrorMessage(message, setting, "Show Output");
+    if (chosen === setting) {
+      await vscode.commands.executeCommand("workbench.action.openSettings", "gmiflow.interpreter");
+    } else if (chosen !== undefined) {
+      this.output.show();
+    }
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * Where the language server of a project is: the interpreter that the user set, the project's own virtual
+ * environment, the active one, or `gmiflow` on the PATH. Knows nothing about VS Code.
+ */
+import { spawnSync } from "node:child_process";
+import * as fs from "node:fs";
+import * as os from "node:os";
+import * as path from "node:path";
+
+/** A program and its arguments, and where it was found. */
+export interface Command {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly origin: string;
+}
+
+/** What the search depends on. */
+export interface Surroundings {
+  /** The setting `gmiflow.interpreter`, "" when it is not set. */
+  readonly setting: string;
+  /** Folders of the workspace, or of the file that is open. */
+  readonly folders: readonly string[];
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly platform: NodeJS.Platform;
+}
+
+/** No server; the message is for the user, in one or two sentences. */
+export class NoServer extends Error {}
+
+const VIRTUAL_ENVIRONMENTS = [".venv", "venv", "env"];
+const PROBE = "import gmiflow, pygls, sys; print(gmiflow.__version__)";
+const PROBE_TIMEOUT_MS = 30_000;
+const INSTALL = "Install it with: pip install 'gmiflow[lsp]'";
+
+/** The command that runs gmiflow: `[...command, "lsp"]` is the server, `[...command, "run", FILE]` a training. */
+export function findGmiflow(where: Surroundings): Command {
+  if (where.setting !== "") {
+    return fromSetting(where);
+  }
+  for (const folder of withParents(where.folders)) {
+    for (const name of VIRTUAL_ENVIRONMENTS) {
+      const python = pythonOf(path.join(folder, name), where.platform);
+      if (hasGmiflow(path.join(folder, name), where.platform)) {
+        return ofPython(python, `the project's ${name}`);
+      }
+    }
+  }
+  const active = where.environment["VIRTUAL_ENV"];
+  if (active !== undefined && hasGmiflow(active, where.platform)) {
+    return ofPython(pythonOf(active, where.platform), "the active virtual environment");
+  }
+  const program = onPath("gmiflow", where);
+  if (program !== undefined) {
+    return { command: program, args: [], origin: "the PATH" };
+  }
+  throw new NoServer(
+    `gmiflow was not found: there is no virtual environment with it in ${where.folders.join(", ") || "the workspace"}, ` +
+      `and none on the PATH. ${INSTALL}, or set "gmiflow.interpreter".`,
+  );
+}
+
+/** Checks that a command found in a virtual environment or a setting can serve; throws `NoServer` with the reason. */
+export function checkServer(found: Command): void {
+  const isPython = found.args.length > 0;
+  const args = isPython ? ["-c", PROBE] : ["--version"];
+  const result = spawnSync(found.command, args, { encoding: "utf8", timeout: PROBE_TIMEOUT_MS });
+  if (result.error !== undefined) {
+    throw new NoServer(`${found.command} (${found.origin}) cannot be started: ${result.error.message}`);
+  }
+  if (result.status !== 0) {
+    const reason = result.stderr.trim().split("\n").at(-1) ?? "";
+    const missing = /No module named '(\w+)/.exec(reason)?.[1];
+    const what = missing === undefined ? `fails: ${reason}` : `has no ${missing}`;
+    throw new NoServer(`${found.command} (${found.origin}) ${what}. ${INSTALL}`);
+  }
+}
+
+function fromSetting(where: Surroundings): Command {
+  const folder = where.folders[0] ?? "";
+  const expanded = where.setting
+    .replaceAll("${workspaceFolder}", folder)
+    .replace(/^~(?=$|[\\/])/, where.environment["HOME"] ?? os.homedir())
+    .replaceAll(/\$\{env:(\w+)\}/g, (_, name: string) => where.environment[name] ?? "");
+  const file = expanded.includes("/") || expanded.includes("\\") ? path.resolve(folder, expanded) : onPath(expanded, where);
+  if (file === undefined || !isFile(file)) {
+    throw new NoServer(`"gmiflow.interpreter" is ${where.setting}, and there is no such program.`);
+  }
+  const name = path.basename(file).toLowerCase();
+  const origin = 'the setting "gmiflow.interpreter"';
+  return name.startsWith("gmiflow") ? { command: file, args: [], origin } : ofPython(file, origin);
+}
+
+function ofPython(python: string, origin: string): Command {
+  return { command: python, args: ["-m", "gmiflow.cli"], origin };
+}
+
+function pythonOf(environment: string, platform: NodeJS.Platform): string {
+  return platform === "win32" ? path.join(environment, "Scripts", "python.exe") : path.join(environment, "bin", "python");
+}
+
+function hasGmiflow(environment: string, platform: NodeJS.Platform): boolean {
+  const script = platform === "win32" ? path.join("Scripts", "gmiflow.exe") : path.join("bin", "gmiflow");
+  return isFile(path.join(environment, script)) && isFile(pythonOf(environment, platform));
+}
+
+/** The folders, then the folders above them: a file may be opened without its project. */
+function withParents(folders: readonly string[]): string[] {
+  const found = new Set<string>(folders);
+  for (const folder of folders) {
+    for (let up = path.dirname(folder); up !== path.dirname(up); up = path.dirname(up)) {
+      found.add(up);
+    }
+  }
+  return [...found];
+}
+
+function onPath(program: string, where: Surroundings): string | undefined {
+  const endings = where.platform === "win32" ? [".exe", ".cmd", ""] : [""];
+  const folders = (where.environment["PATH"] ?? "").split(where.platform === "win32" ? ";" : ":").filter(Boolean);
+  for (const folder of folders) {
+    for (const ending of endings) {
+      const file = path.join(folder, program + ending);
+      if (isFile(file)) {
+        return file;
+      }
+    }
+  }
+  return undefined;
+}
+
+function isFile(file: string): boolean {
+  return fs.statSync(file, { throwIfNoEntry: false })?.isFile() ?? false;
+}

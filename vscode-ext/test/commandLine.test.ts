@@ -1,0 +1,30 @@
+/** Command lines, and the page of the graph preview. */
+import * as assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { test } from "node:test";
+
+import { gmiflowArguments, graphPage, shellLine } from "../src/commandLine";
+
+const FOUND = { command: "/a/python", args: ["-m", "gmiflow.cli"], origin: "" };
+
+test("arguments name the workflow when there is one", () => {
+  assert.deepEqual(gmiflowArguments(FOUND, "run", "x.gmi", ""), ["-m", "gmiflow.cli", "run", "x.gmi"]);
+  assert.deepEqual(gmiflowArguments(FOUND, "run", "x.gmi", "w"), ["-m", "gmiflow.cli", "run", "x.gmi", "--workflow", "w"]);
+});
+
+test("a shell gets the words back", () => {
+  for (const word of ["plain", "a b", "it's", "$HOME", 'a"b', "`x`", "a;b", "é", "a\\ b", "*"]) {
+    const line = shellLine(["printf", "%s", word], "linux");
+    assert.equal(execFileSync("/bin/sh", ["-c", line], { encoding: "utf8" }), word);
+  }
+  assert.equal(shellLine(["C:\\a b\\gmiflow.exe", "it's"], "win32"), "& 'C:\\a b\\gmiflow.exe' 'it''s'");
+});
+
+test("the page runs its own script alone, and shows a problem as text", () => {
+  const page = graphPage("Graph: <b>", "<svg></svg>", "", "n0nce");
+  assert.match(page, /default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-n0nce'/);
+  assert.match(page, /<title>Graph: &lt;b&gt;<\/title>/);
+  const problem = graphPage("Graph", "", "error: <x> & y", "n");
+  assert.match(problem, /<pre class="problem">error: &lt;x&gt; &amp; y<\/pre>/);
+  assert.doesNotMatch(problem, /<button/);
+});
