@@ -131,7 +131,7 @@ class Task(Simulator):
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._done = torch.zeros_like(self._terminated)
         self._every = torch.ones_like(self._terminated)
-        self._norm = torch.zeros(num_env, device=device)
+        self._squares, self._length = torch.zeros_like(self._columns), torch.zeros(num_env, device=device)
         self._nothing = torch.zeros((), device=device)
         self._sound = torch.zeros_like(self._terminated)
         self._sound_steps = torch.zeros(num_env, dtype=torch.int64, device=device)
@@ -246,10 +246,11 @@ class Task(Simulator):
         Physics that has blown up (an observation that is not finite, or as long as `DIVERGED`) ends the
         episode with reward 0, so that no such number reaches the learner.
         """
-        # The norm is at least the largest magnitude, and is not finite if any observation is not. Written so that
-        # a NaN, for which every comparison is false, counts as broken; terminated = terminated or not sound.
-        torch.linalg.vector_norm(self._columns, dim=1, out=self._norm)
-        torch.lt(self._norm, DIVERGED, out=self._sound)
+        # The sum of squares is not finite if any observation is not. Written so that a NaN, for which every
+        # comparison is false, counts as broken; terminated = terminated or not sound.
+        torch.mul(self._columns, self._columns, out=self._squares)
+        torch.sum(self._squares, dim=1, out=self._length)
+        torch.lt(self._length, DIVERGED**2, out=self._sound)
         self._sound_steps.add_(self._sound)
         torch.le(self._sound, self._terminated, out=self._terminated)
         torch.where(self._sound, self._reward, self._nothing, out=self._reward)
