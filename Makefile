@@ -60,8 +60,8 @@ NODE := $(shell command -v node 2>/dev/null)
 $(STAMP)/node: vscode-ext/package.json vscode-ext/package-lock.json vscode-ext/.npmrc
 	@if [ -z "$(NODE)" ] || ! command -v npm >/dev/null; then \
 	  echo "the editor extension needs Node 20 or newer with npm, and there is none on the PATH" >&2; exit 1; fi
-	@node -e 'if (parseInt(process.versions.node) < 20) { \
-	  console.error("the editor extension needs Node 20 or newer; this is " + process.versions.node); process.exit(1) }'
+	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { \
+	  echo "the editor extension needs Node 20 or newer; this is $$(node --version)" >&2; exit 1; }
 	cd vscode-ext && npm ci
 	@mkdir -p $(STAMP)
 	@touch $@
