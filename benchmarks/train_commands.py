@@ -60,7 +60,7 @@ def run_command(bench, name, gmis, num_env, copies, backend):
     command += [] if cuda else ["--target", "cpu"]
     directory.mkdir()
     out, log = directory / "stdout", directory / "stderr"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE.parent), str(HERE)))}
+    environment = with_paths(HERE.parent, HERE)
     with out.open("w") as stdout, log.open("w") as stderr:
         process = subprocess.Popen(
             command, stdout=stdout, stderr=stderr, env=environment, cwd=HERE.parent, start_new_session=True
@@ -87,6 +87,12 @@ def run_command(bench, name, gmis, num_env, copies, backend):
         iterations=options.iterations,
         start_s=next((row.get("start_s") for row in rows if row.get("event") == "Started"), None),
     )
+
+
+def with_paths(*paths):
+    """The environment with ``paths`` in front of where Python looks."""
+    known = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, paths), *known])}
 
 
 def wait(process, limit_s):
@@ -120,7 +126,7 @@ def simulators(bench):
         out, log = bench.directory / f"{name}.out", bench.directory / f"{name}.log"
         with out.open("w") as stdout, log.open("w") as stderr:
             command = [sys.executable, str(HERE / "simulators.py"), *shared, *own]
-            environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+            environment = with_paths(HERE.parent)
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment, cwd=bench.directory)
             code = wait(process, min(options.limit_s, bench.left() - 5))
         for line in out.read_text().splitlines():

@@ -64,7 +64,7 @@ class GmiflowSide:
             collectives={},
             control=control,
             stream=self._stream,
-            make_stream=lambda priority, share: self._slices.require_stream(gmi, priority, share),
+            make_stream=lambda priority: self._slices.require_stream(gmi, priority),
         )
         self.stop_requested = False
         self.iterations = 0

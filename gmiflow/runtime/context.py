@@ -31,8 +31,7 @@ class GMIContext:
         resume: checkpoint to start from, or None.
         turn: shared with the other GMIs of the process; held while stages run.
         stream: the GMI's own CUDA stream, on its share of the GPU; None on the CPU.
-        make_stream: makes further streams on that share, by priority (smaller runs first) and by the part of the
-            GMI's SMs that they may use; None on the CPU.
+        make_stream: makes further streams on that share, by priority (smaller runs first); None on the CPU.
     """
 
     program: Program
@@ -43,7 +42,7 @@ class GMIContext:
     resume: Path | None = None
     turn: Turn = field(default_factory=Turn)
     stream: torch.cuda.Stream | None = None
-    make_stream: Callable[[int, float], torch.cuda.Stream] | None = None
+    make_stream: Callable[[int], torch.cuda.Stream] | None = None
 
     @property
     def id(self) -> int:

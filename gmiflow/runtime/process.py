@@ -207,7 +207,7 @@ class _Worker:
             resume=options.checkpoint(training.name),
             turn=switchboard.turn,
             stream=slices.make_stream(program.gmi, 0),
-            make_stream=lambda priority, share: slices.require_stream(program.gmi, priority, share),
+            make_stream=lambda priority: slices.require_stream(program.gmi, priority),
         )
         gmi_class = load_entry(training.gmi, GMI) if training.gmi is not None else GMI
         run_gmi(gmi_class, GMIRuntime(context, self.reporter, self._clock))

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from gmiflow.plan import GMIPlan
-from gmiflow.runtime.failure import GMIError
-from gmiflow.runtime.gmi.green import GreenBackend, GreenPart, GreenPartition
+from gmiflow.runtime.gmi.green import GreenBackend, GreenPart
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.messages import Hello
 from gmiflow.runtime.program import Program
@@ -33,7 +32,6 @@ class Slices:
         self._gmis = [program.gmi for program in programs]
         self._backend = make_backend(self._gmis[0].backend)
         self._parts: dict[int, GreenPart] = {}
-        self._side: GreenPartition | None = None
         self.device = torch.device("cpu") if self._gmis[0].backend == "cpu" else torch.device("cuda", 0)
 
     def open(self) -> None:
@@ -62,32 +60,14 @@ class Slices:
         """A new stream on a GMI's share; None on the CPU."""
         return None if self.device.type == "cpu" else self.require_stream(gmi, priority)
 
-    def require_stream(self, gmi: GMIPlan, priority: int, share: float = 1.0) -> torch.cuda.Stream:
-        """A new stream on a GMI's share of the GPU; smaller priorities run first.
-
-        Args:
-            gmi: of this process.
-            priority: as torch counts.
-            share: how much of the GMI's SMs the stream may use. Less than 1 is a wish: it holds where the GMI has
-                the GPU for itself and the driver makes green contexts.
-        """
+    def require_stream(self, gmi: GMIPlan, priority: int) -> torch.cuda.Stream:
+        """A new stream on a GMI's share of the GPU; smaller priorities run first."""
         part = self._parts.get(gmi.id)
-        if part is None and share < 1.0 and len(self._gmis) == 1 and gmi.share == 1.0:
-            part = self._split_off(share)
         return part.make_stream(priority) if part is not None else torch.cuda.Stream(self.device, priority)
-
-    def _split_off(self, share: float) -> GreenPart | None:
-        """A part of the whole GPU as a green context; None where there are none."""
-        try:
-            self._side = self._side or GreenPartition([share])
-        except GMIError as reason:
-            logger.info("a part of the GPU cannot be split off: %s", reason)
-            return None
-        return self._side.parts[0]
 
     def close(self) -> None:
         """Take the parts away; no GMI may use the device any more."""
-        if self._parts or self._side is not None:
+        if self._parts:
             gc.collect()  # graphs that were captured on the parts go first
             try:
                 torch.cuda.synchronize(self.device)
@@ -95,7 +75,4 @@ class Slices:
                 logger.warning("the parts of the GPU are not released in order: %s", broken)
                 return
             self._parts = {}
-            if self._side is not None:
-                self._side.close()
-                self._side = None
             self._backend.release()

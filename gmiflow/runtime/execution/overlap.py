@@ -34,13 +34,6 @@ from gmiflow.runtime.stages import Stages
 _COLLECT_PRIORITY = -1
 """CUDA priority of the collect stream: the rollout is the longer chain, so its kernels go first."""
 
-LEARN_SHARE = 0.375
-"""Part of the SMs that an update may use while a rollout runs beside it.
-
-A rollout is a chain of thousands of short kernels, and each waits for a free SM as long as the blocks of an update's
-matrix products take. See docs/performance.md, "Overlap", for other shares.
-"""
-
 
 class OverlapExecution(EagerExecution):
     """Two rollouts in flight; agent and trainer hold a policy each."""
@@ -53,7 +46,7 @@ class OverlapExecution(EagerExecution):
         rollouts: tuple[Rollout, Rollout],
         clock: StageClock,
         communicator: Collective,
-        make_stream: Callable[[int, float], torch.cuda.Stream] | None = None,
+        make_stream: Callable[[int], torch.cuda.Stream] | None = None,
     ) -> None:
         super().__init__(training, stages, episodes, rollouts[0], clock)
         self._stale = training.max_staleness >= 1
@@ -62,9 +55,8 @@ class OverlapExecution(EagerExecution):
         self._main = self._stream
         pools: tuple[tuple[int, int] | None, ...] = (None, None)
         if self._main is not None:
-            make_stream = make_stream or (lambda priority, share: torch.cuda.Stream(episodes.totals.device, priority))
-            self._collect_stream = make_stream(_COLLECT_PRIORITY, 1.0)
-            self._learn_stream = make_stream(0, LEARN_SHARE if self._stale else 1.0)
+            make_stream = make_stream or (lambda priority: torch.cuda.Stream(episodes.totals.device, priority))
+            self._collect_stream, self._learn_stream = make_stream(_COLLECT_PRIORITY), make_stream(0)
             # Graphs that run at the same time must not share memory; those of one stream take turns.
             pools = tuple(torch.cuda.graph_pool_handle() for _ in range(2))
         collect_reason, learn_reason = collect_obstacle(stages), learn_obstacle(stages, communicator)
