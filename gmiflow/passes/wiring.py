@@ -82,10 +82,6 @@ class Wiring:
 
     def _report_cycle(self, cycle: Sequence[Wire]) -> None:
         self.whole = False
-        if len(cycle) == 1:
-            name = f"`{cycle[0].source.name}`"
-            self._report.add("E0406", f"{name} would need its own output of the same step", cycle[0].span)
-            return
         names = [f"`{wire.source.name}`" for wire in cycle[:MAX_SHOWN]]
         stages = ", ".join(names[:-1]) + f" and {names[-1]}" if len(cycle) <= MAX_SHOWN else f"{len(cycle)} stages"
         places = [(wire.span, f"`{wire.target.name}` waits for `{wire.source.name}`") for wire in cycle[:-1]]
