@@ -47,19 +47,34 @@ ${svg === "" ? "" : '<div class="bar"><button id="smaller">-</button><button id=
     const frame = document.querySelector("#graph");
     const width = picture.viewBox.baseVal.width || picture.clientWidth;
     const height = picture.viewBox.baseVal.height || picture.clientHeight;
+    const theme = document.body.className;
+    if (theme.includes("vscode-")) { // the editor's theme, not the system's
+      const query = /vscode-(dark|high-contrast(?!-light))/.test(theme) ? "@media all" : "@media not all";
+      const style = picture.querySelector("style");
+      style.textContent = style.textContent.replaceAll("@media(prefers-color-scheme:dark)", query);
+    }
     let scale = 1;
+    let fitted = true;
     const show = (wanted) => {
       scale = Math.min(8, Math.max(0.1, wanted));
       picture.style.width = width * scale + "px";
     };
-    const fit = () => show(Math.min(2, (frame.clientWidth - 32) / width, (frame.clientHeight - 32) / height));
-    document.querySelector("#smaller").addEventListener("click", () => show(scale / 1.2));
-    document.querySelector("#larger").addEventListener("click", () => show(scale * 1.2));
+    const zoom = (factor) => {
+      fitted = false;
+      show(scale * factor);
+    };
+    const fit = () => {
+      fitted = true;
+      show(Math.min(2, (frame.clientWidth - 32) / width, (frame.clientHeight - 32) / height));
+    };
+    document.querySelector("#smaller").addEventListener("click", () => zoom(1 / 1.2));
+    document.querySelector("#larger").addEventListener("click", () => zoom(1.2));
     document.querySelector("#fit").addEventListener("click", fit);
+    addEventListener("resize", () => fitted && fit());
     addEventListener("wheel", (event) => {
       if (event.ctrlKey) {
         event.preventDefault();
-        show(scale * Math.exp(-event.deltaY / 300));
+        zoom(Math.exp(-event.deltaY / 300));
       }
     }, { passive: false });
     fit();
