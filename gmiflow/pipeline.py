@@ -109,7 +109,11 @@ def _lower(workflow: Workflow, hardware: Hardware, stop_after: str, reached: dic
     verify.verify_sized(sized)
     if stop_after == "sizing":
         return
-    comm = reached["comm"] = lower_comm(sized)
+    from gmiflow.profiles.store import collectives_for  # not for `check`: it looks packages up
+
+    target = workflow.target
+    profile = collectives_for(hardware, target.device, target.gpu, target.devices)
+    comm = reached["comm"] = lower_comm(sized, profile)
     verify.verify_comm(comm)
     if stop_after == "comm":
         return

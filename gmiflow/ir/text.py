@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gmiflow.ir.comm import CommWorkflow
+from gmiflow.ir.comm import Candidate, CommWorkflow
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Component, PortType, RecordType, Value, Workflow
@@ -55,14 +55,26 @@ def sizing_text(sized: SizedWorkflow) -> str:
 
 
 def comm_text(comm: CommWorkflow) -> str:
-    """Every collective with its members and the primitives that were not taken."""
+    """Every collective: its members, and all compositions with projected times and why they were not taken."""
     lines = [f"workflow {comm.sized.mapped.workflow.name}"]
     for group in comm.collectives:
         lines.append(f"  collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
-        lines += ["  " + line for line in _rejected(group.rejected)]
+        lines.append(f"    {group.bytes:,} bytes per call ({group.bytes_origin}); times {group.profile}")
+        lines.append(f"    {'microseconds':<14} {'published':>11} {'corrected':>11}")
+        lines += [_candidate(candidate) for candidate in group.candidates]
     if not comm.collectives:
         lines.append("  no collective: no trainer has replicas")
     return _join(lines)
+
+
+def _candidate(candidate: Candidate) -> str:
+    """One line of the table of a collective."""
+    times = [
+        f"{t * 1e6:>11.1f}" if t is not None else f"{'-':>11}" for t in (candidate.published_s, candidate.corrected_s)
+    ]
+    mark = candidate.origin if candidate.corrected_s is not None else "-"
+    verdict = f"not taken: {candidate.reason}" if candidate.reason else "chosen"
+    return f"    {candidate.name:<14} {times[0]} {times[1]}  {mark:<8}  {verdict}"
 
 
 def type_text(kind: PortType) -> str:

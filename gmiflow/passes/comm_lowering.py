@@ -1,7 +1,8 @@
 """Communication lowering: how data crosses between GMIs.
 
-In: a `SizedWorkflow`. Out: a `CommWorkflow` with one gradient collective for each component whose
-trainer has replicas, and the primitives that were not taken. Not in here: files and launching (`planning`).
+In: a `SizedWorkflow` and what all-reduces cost. Out: a `CommWorkflow` with one gradient collective for each
+component whose trainer has replicas: the cheapest composition that can work there, and why the others were
+not taken. Not in here: measuring (`gmiflow bench collective`), files and launching (`planning`).
 """
 
 from __future__ import annotations
@@ -11,25 +12,35 @@ from collections.abc import Sequence
 
 from gmiflow.compatibility import incompatibilities
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
-from gmiflow.ir.comm import Collective, CommWorkflow
-from gmiflow.ir.mapped import Rejected
+from gmiflow.ir.comm import Candidate, Collective, CommWorkflow
 from gmiflow.ir.sized import SizedWorkflow, Slice
+from gmiflow.ir.workflow import Component
 from gmiflow.plan import CollectiveKind
+from gmiflow.profiles.calibration import CollectiveProfile
+from gmiflow.profiles.candidates import Choice, Projected, candidates
 
-KINDS: tuple[CollectiveKind, ...] = ("local", "ipc", "rp", "hybrid", "ip")
-"""The fastest first, where several can work."""
-
-_SLOWER: dict[CollectiveKind, str] = {
-    "local": "adds up inside of one process",
-    "ipc": "stays inside of one GPU",
-    "rp": "goes from GPU to GPU",
-    "hybrid": "adds up inside of each GPU first, then between the GPUs",
-    "ip": "goes through the memory of the host",
+KINDS: dict[CollectiveKind, Choice] = {
+    "local": "local",
+    "ipc": "ipc",
+    "rp": "rp",
+    "hybrid": "two_level",
+    "ip": "ip",
 }
+"""What the plan can name, and the composition behind it."""
+
+F32_BYTES = 4
+STATISTICS = 16
+"""Numbers besides the gradients in the buffer of a minibatch: KL, loss statistics."""
+ASSUMED_BYTES = 1 << 20
+"""When the stages do not tell the size of their networks."""
 
 
-def lower_comm(sized: SizedWorkflow) -> CommWorkflow:
+def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow:
     """Choose the primitive of every collective.
+
+    Args:
+        sized: the workflow.
+        profile: times of all-reduces on the target, measured or built in.
 
     Raises:
         DiagnosticError: E0503 for a backend that cannot do what the workflow asks of it.
@@ -43,24 +54,95 @@ def lower_comm(sized: SizedWorkflow) -> CommWorkflow:
             if part.component == component.name and "trainer" in part.group
         )
         if len(members) > 1:
-            kind, rejected = _choose(sized, [sized.slices[index] for index in members])
-            name = f"{component.name}.gradient"
-            collectives.append(
-                Collective(name=name, component=component.name, kind=kind, members=members, rejected=rejected)
-            )
+            collectives.append(_collective(sized, component, members, profile))
     return CommWorkflow(sized=sized, collectives=tuple(collectives))
 
 
-def _choose(sized: SizedWorkflow, parts: Sequence[Slice]) -> tuple[CollectiveKind, tuple[Rejected, ...]]:
-    """The fastest primitive that can work, and why the others were not taken."""
-    obstacles: dict[CollectiveKind, str] = {kind: _obstacle(sized, parts, kind) for kind in KINDS}
-    chosen: CollectiveKind = next(kind for kind in KINDS if not obstacles[kind])
-    rejected = [
-        Rejected(choice=kind, reason=obstacle or f"`{chosen}` {_SLOWER[chosen]}")
-        for kind, obstacle in obstacles.items()
-        if kind != chosen
-    ]
-    return chosen, tuple(rejected)
+def _collective(
+    sized: SizedWorkflow, component: Component, members: tuple[int, ...], profile: CollectiveProfile
+) -> Collective:
+    size, origin = gradient_bytes(component)
+    found = _candidates(sized, [sized.slices[index] for index in members], size, profile)
+    chosen: CollectiveKind = next(item.kind for item in found if item.kind is not None and not item.reason)
+    source = f"measured on {profile.date}" if profile.origin == "measured" else "modelled"
+    return Collective(
+        name=f"{component.name}.gradient",
+        component=component.name,
+        kind=chosen,
+        members=members,
+        bytes=size,
+        bytes_origin=origin,
+        profile=f"{source}: {profile.machine}",
+        candidates=found,
+    )
+
+
+def gradient_bytes(component: Component) -> tuple[int, str]:
+    """Size of the buffer that every minibatch reduces, and where the number comes from.
+
+    Two networks O - hidden - A and O - hidden - 1, A standard deviations, and a few statistics, when the agent
+    has the parameter `hidden` and the shape variables O and A, as `std.algo.ppo` does; else a usual size.
+    """
+    agent = next((stage for stage in component.stages if stage.role == "agent"), None)
+    if agent is not None:
+        hidden, shapes = dict(agent.params).get("hidden"), dict(agent.shapes)
+        if isinstance(hidden, tuple) and "O" in shapes and "A" in shapes:
+            inner = [width for width in hidden if isinstance(width, int)]
+            widths = [shapes["O"], *inner]
+            body = sum((before + 1) * after for before, after in zip(widths, inner, strict=False))
+            heads = (widths[-1] + 1) * (shapes["A"] + 1)
+            return F32_BYTES * (2 * body + heads + shapes["A"] + STATISTICS), f"networks of {agent.name}"
+    return ASSUMED_BYTES, "assumed"
+
+
+def _candidates(
+    sized: SizedWorkflow, parts: Sequence[Slice], size: int, profile: CollectiveProfile
+) -> tuple[Candidate, ...]:
+    """All compositions in order of cost; the first that can work is chosen, so it has no reason against it."""
+    gpus = len({part.device for part in parts})
+    per_gpu = max(Counter(part.device for part in parts).values())
+    projected = list(candidates(gpus, per_gpu, size, profile))
+    for composition in KINDS.values():  # those that the layout rules out are shown too
+        if all(item.composition != composition for item in projected):
+            projected.append(
+                Projected(composition=composition, k=0, published_s=None, corrected_s=None, origin="modelled")
+            )
+    obstacles = [_obstacle_of(sized, parts, item) for item in projected]
+    # What cannot be projected is still better than nothing: in order of the table, which knows the fastest first.
+    order = list(KINDS.values())
+    able = [index for index, obstacle in enumerate(obstacles) if not obstacle]
+    best = min(able, key=lambda i: (*_cost(projected[i]), order.index(projected[i].composition)))
+    kinds: dict[Choice, CollectiveKind] = {composition: kind for kind, composition in KINDS.items()}
+    return tuple(
+        Candidate(
+            name=item.name,
+            kind=kinds.get(item.composition),
+            published_s=item.published_s,
+            corrected_s=item.corrected_s,
+            origin=item.origin,
+            reason="" if index == best else obstacle or _dearer(item, projected[best]),
+        )
+        for index, (item, obstacle) in enumerate(zip(projected, obstacles, strict=True))
+    )
+
+
+def _cost(item: Projected) -> tuple[bool, float]:
+    return item.corrected_s is None, item.corrected_s or 0.0
+
+
+def _dearer(item: Projected, best: Projected) -> str:
+    """Why a composition that could work was not taken."""
+    if item.corrected_s is None or best.corrected_s is None:
+        return item.reason or "its time is not known"
+    ratio = item.corrected_s / best.corrected_s
+    return f"`{best.name}` is as fast" if ratio < 1.005 else f"`{best.name}` is {ratio:.3g} times as fast"
+
+
+def _obstacle_of(sized: SizedWorkflow, parts: Sequence[Slice], item: Projected) -> str:
+    for kind, composition in KINDS.items():
+        if composition == item.composition:
+            return _obstacle(sized, parts, kind)
+    return "the runtime composes in two levels only, `ipc` inside of a GPU and `rp` between GPUs"
 
 
 def _obstacle(sized: SizedWorkflow, parts: Sequence[Slice], kind: CollectiveKind) -> str:
