@@ -7,6 +7,7 @@ and are dropped when the text has changed meanwhile.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import sys
@@ -27,6 +28,9 @@ from gmiflow.lsp.requests import SHOW_GRAPH, SHOW_PLAN, register
 
 DEBOUNCE_SECONDS = 0.2
 """Pause in typing after which diagnostics are worked out."""
+
+
+log = logging.getLogger(__name__)
 
 
 class Server(LanguageServer):
@@ -117,7 +121,14 @@ class Server(LanguageServer):
         self._waiting.pop(uri, None)
         task = asyncio.get_running_loop().create_task(self._publish(uri))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._checked)
+
+    def _checked(self, task: asyncio.Task[None]) -> None:
+        """Say so when a check broke down: a mistake in gmiflow, never in the file."""
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("checking a document failed", exc_info=error)
 
     async def _publish(self, uri: str) -> None:
         """Work out diagnostics in a thread; publish them if nothing changed meanwhile."""
