@@ -59,7 +59,7 @@ def comm_text(comm: CommWorkflow) -> str:
     lines = [f"workflow {comm.sized.mapped.workflow.name}"]
     for group in comm.collectives:
         lines.append(f"  collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
-        lines.append(f"    {group.bytes:,} bytes per call ({group.bytes_origin}); times {group.profile}")
+        lines.append(f"    about {group.bytes:,} bytes per call ({group.bytes_origin}); times {group.profile}")
         lines.append(f"    {'microseconds':<14} {'published':>11} {'corrected':>11}")
         lines += [_candidate(candidate) for candidate in group.candidates]
     if not comm.collectives:

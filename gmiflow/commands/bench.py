@@ -1,0 +1,225 @@
+"""`gmiflow bench`: micro-benchmarks of this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gmiflow.commands.report import show
+from gmiflow.diagnostics import Diagnostic
+from gmiflow.hardware import Hardware, detect
+from gmiflow.plan import Backend
+
+if TYPE_CHECKING:
+    from gmiflow.runtime.comm.measure import Latency, Layout, MeasuredKind
+
+SIZES = "4KiB,64KiB,115000,256KiB,1MiB,4MiB,16MiB"
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_PRIMITIVES = {"ip": "ip", "ipc": "ipc", "rp": "rp", "hybrid": "two_level"}
+
+
+class Sizes(click.ParamType):
+    """Bytes, separated by commas, with KiB, MiB or GiB."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ANN401
+        """Numbers of bytes, rising, each once."""
+        if isinstance(value, tuple):
+            return value
+        found: set[int] = set()
+        for word in str(value).split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(B|KiB|MiB|GiB|)\s*", word)
+            size = int(match[1]) * _UNITS[match[2]] if match else 0
+            if not match or size < 4 or size % 4:
+                self.fail(f"{word.strip()!r} is not a size: give multiples of 4 bytes, like 64KiB or 115000")
+            found.add(size)
+        return tuple(sorted(found))
+
+
+class Counts(click.ParamType):
+    """Numbers of GMIs, separated by commas."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ANN401
+        """Rising, each once."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isdigit() and 1 <= int(word) <= 48 for word in words):
+            self.fail(f"{value!r}: give numbers of GMIs from 1 to 48, like 2,4")
+        return tuple(sorted({int(word) for word in words}))
+
+
+@click.group(name="bench")
+def command() -> None:
+    """Measure parts of gmiflow on this machine."""
+
+
+@command.command(name="collective")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--gmis", type=Counts(), default="2,4", show_default=True, help="GMIs per device.")
+@click.option("--sizes", type=Sizes(), default=SIZES, show_default=True, help="Bytes per call.")
+@click.option(
+    "--batches", type=click.IntRange(min=1), default=7, show_default=True, help="The median of so many counts."
+)
+@click.option("--calibrate", is_flag=True, help="Keep the result: from now on the compiler chooses by it.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw latency and bandwidth as PNG or SVG."
+)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def collective(
+    device: str,
+    gmis: tuple[int, ...],
+    sizes: tuple[int, ...],
+    batches: int,
+    calibrate: bool,
+    plot: str | None,
+    output: str,
+) -> None:
+    """Time all-reduces by size and layout, beside gloo.
+
+    On the CPU it times `ip`; on GPUs whatever they can do: `ipc` under MPS inside of a GPU, NCCL and two levels
+    between them.
+    """
+    if plot is not None:
+        _require_matplotlib()
+    hardware = detect()
+    cuda = device == "cuda" or (device == "auto" and bool(hardware.gpus))
+    if cuda and not hardware.gpus:
+        raise click.UsageError("--device cuda: this machine has no NVIDIA GPU")
+    rows = _measured(layouts(hardware, gmis, cuda=cuda), sizes, batches)
+    if not rows:
+        raise SystemExit(1)
+    click.echo(_json(rows) if output == "json" else table(rows), nl=False)
+    if plot is not None:
+        draw(rows, Path(plot))
+        click.echo(f"wrote {plot}", err=True)
+    if calibrate:
+        _keep(rows, hardware, cuda=cuda)
+
+
+def layouts(hardware: Hardware, gmis: Sequence[int], *, cuda: bool) -> list[tuple[Layout, list[MeasuredKind]]]:
+    """What to measure on a machine: layouts of two or more GMIs, with the collectives that work there."""
+    from gmiflow.runtime.comm.measure import Layout
+
+    host: list[MeasuredKind] = ["ip", "gloo"]
+    several = [count for count in gmis if count > 1]
+    if not cuda:
+        return [(Layout(backend="cpu", gpus=1, gmis_per_gpu=count), host) for count in several]
+    mps = shutil.which("nvidia-cuda-mps-control") is not None
+    backend: Backend = "mps" if mps else "timeshare"
+    inside: list[MeasuredKind] = ["ipc", *host] if mps else host
+    found = [(Layout(backend=backend, gpus=1, gmis_per_gpu=count), inside) for count in several]
+    for gpus in (2, 4, 8):
+        if gpus <= len(hardware.gpus):
+            rings: list[MeasuredKind] = ["rp", *host]
+            found.append((Layout(backend="timeshare", gpus=gpus, gmis_per_gpu=1), rings))
+            both: list[MeasuredKind] = ["hybrid", *host] if mps else host
+            found += [(Layout(backend=backend, gpus=gpus, gmis_per_gpu=count), both) for count in several]
+    return found
+
+
+def _measured(work: Sequence[tuple[Layout, list[MeasuredKind]]], sizes: tuple[int, ...], batches: int) -> list[Latency]:
+    """The rows of all layouts; one that fails is reported, and the others are measured."""
+    from gmiflow.runtime.comm.measure import measure
+    from gmiflow.runtime.failure import GMIError
+
+    rows: list[Latency] = []
+    for layout, kinds in work:
+        devices = f"{layout.gpus} x " if layout.gpus > 1 else ""
+        click.echo(
+            f"measuring {', '.join(kinds)} among {devices}{layout.gmis_per_gpu} GMIs ({layout.backend})", err=True
+        )
+        try:
+            rows += measure(layout, kinds, sizes, batches=batches)
+        except GMIError as problem:
+            failure = problem.failure
+            show([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)])
+    return rows
+
+
+def table(rows: Sequence[Latency]) -> str:
+    """One line per collective, layout and size."""
+    head = f"{'collective':<10} {'layout':<12} {'how':<6} {'bytes':>12}"
+    lines = [f"{head} {'us':>10} {'lowest':>10} {'highest':>10} {'GB/s':>8}"]
+    for row in rows:
+        layout = f"{row.gpus} x {row.gmis_per_gpu} {row.backend}"
+        lines.append(
+            f"{row.collective:<10} {layout:<12} {row.how:<6} {row.bytes:>12,} {row.seconds * 1e6:>10.1f} "
+            f"{row.low_s * 1e6:>10.1f} {row.high_s * 1e6:>10.1f} {row.bytes_per_s / 1e9:>8.2f}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _json(rows: Sequence[Latency]) -> str:
+    """One object per row and line."""
+    return "".join(json.dumps({**asdict(row), "bytes_per_s": row.bytes_per_s}) + "\n" for row in rows)
+
+
+def _require_matplotlib() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError("--plot needs matplotlib: pip install matplotlib")
+
+
+def draw(rows: Sequence[Latency], file: Path) -> None:
+    """Latency and bandwidth over size, one line per collective and layout."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    latency, bandwidth = figure.subplots(1, 2)
+    lines: dict[str, list[Latency]] = {}
+    for row in rows:
+        lines.setdefault(f"{row.collective}, {row.gpus} x {row.gmis_per_gpu} GMIs, {row.how}", []).append(row)
+    for name, points in lines.items():
+        dashes = "--" if name.startswith("gloo") else "-"
+        sizes = [row.bytes for row in points]
+        latency.plot(sizes, [row.seconds * 1e6 for row in points], dashes, marker=".", label=name)
+        bandwidth.plot(sizes, [row.bytes_per_s / 1e9 for row in points], dashes, marker=".")
+    for axes, label in ((latency, "microseconds per all-reduce"), (bandwidth, "GB/s (size by time)")):
+        axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel=label)
+        axes.grid(which="major", alpha=0.3)
+    latency.legend(fontsize="small")
+    figure.savefig(file)
+
+
+def _keep(rows: Sequence[Latency], hardware: Hardware, *, cuda: bool) -> None:
+    """Keep the measurement for the compiler; of eager and graph the faster, for that is what runs use."""
+    from gmiflow.profiles.store import save_collectives
+
+    machine = f"{len(hardware.gpus)} x {hardware.gpus[0].name}" if cuda else f"{hardware.cores} CPU cores"
+    try:
+        path = save_collectives(
+            hardware, "cuda" if cuda else "cpu", profile_of(rows, machine, time.strftime("%Y-%m-%d"))
+        )
+    except OSError as problem:
+        raise click.ClickException(f"the measurement cannot be kept: {problem}") from problem
+    click.echo(f"kept in {path}: `gmiflow explain comm FILE` shows what follows from it", err=True)
+
+
+def profile_of(rows: Sequence[Latency], machine: str, date: str) -> Any:  # noqa: ANN401 - CollectiveProfile, lazily
+    """The curves of a measurement."""
+    from gmiflow.profiles.calibration import CollectiveProfile, Curve, Primitive
+
+    best: dict[tuple[Primitive, int, int], dict[int, float]] = {}
+    for row in rows:
+        primitive: Any = _PRIMITIVES.get(row.collective)
+        if primitive is not None:
+            points = best.setdefault((primitive, row.gpus, row.gmis_per_gpu), {})
+            points[row.bytes] = min(row.seconds, points.get(row.bytes, row.seconds))
+    curves = tuple(
+        Curve(collective=primitive, gpus=gpus, gmis_per_gpu=gmis, points=tuple(sorted(points.items())))
+        for (primitive, gpus, gmis), points in best.items()
+    )
+    return CollectiveProfile(machine=machine, origin="measured", date=date, curves=curves)
