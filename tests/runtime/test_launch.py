@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Restarting, RunResult, Started
 from gmiflow.runtime.gmi.cpus import Core, Topology
 from gmiflow.runtime.launch import run_plan
-from gmiflow.runtime.processes import assign_cpus
+from gmiflow.runtime.processes import assign_cpus, environment
 from gmiflow.runtime.supervisor import Limits
 
 HERE = Path(__file__).parent
@@ -462,3 +462,17 @@ def test_a_shared_process_that_dies_is_named_with_all_its_gmis(tmp_path: Path) -
     failure = only(events, Failure)[0]
     assert (result.exit_code, failure.gmi, failure.failure.code) == (1, 0, "E0702")
     assert "GMI 1 shared its process and ended with it" in failure.failure.notes
+
+
+def test_a_process_of_many_streams_gets_as_many_queues_to_its_gpu() -> None:
+    class Backend:
+        def environment(self, gmi):
+            return {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+
+    plan = hosted(launch_plan(training_plan(), gmis=2))
+    gmis = tuple(dataclasses.replace(gmi, backend="timeshare") for gmi in plan.gmis)
+    backends = {"timeshare": Backend(), "cpu": Backend()}
+    many = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_VISIBLE_DEVICES": "GPU-1"}
+    assert environment(gmis, backends) == many
+    assert environment(gmis[:1], backends) == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+    assert environment(plan.gmis, backends) == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
