@@ -75,7 +75,7 @@ export class Server {
   async start(): Promise<void> {
     this.supervisor.reset();
     this.show("$(sync~spin) gmiflow", "The language server starts");
-    const client = new LanguageClient("gmiflow", "gmiflow", () => Promise.resolve(this.supervisor.launch()), {
+    const client = new LanguageClient("gmiflow", "gmiflow", () => this.supervisor.launch(), {
       documentSelector: [{ language: "gmi" }],
       outputChannel: this.output,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
@@ -100,8 +100,9 @@ export class Server {
         this.show("$(error) gmiflow", "The language server is not running; click for its output");
       }
     });
-    this.client = client;
     try {
+      await this.supervisor.find();
+      this.client = client;
       await client.start();
     } catch (error) {
       if (!(error instanceof NoServer)) {

@@ -2,10 +2,11 @@
  * Where the language server of a project is: the interpreter that the user set, the project's own virtual
  * environment, the active one, or `gmiflow` on the PATH. Knows nothing about VS Code.
  */
-import { spawnSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import * as fs from "node:fs";
 import * as os from "node:os";
 import * as path from "node:path";
+import { promisify } from "node:util";
 
 /** A program and its arguments, and where it was found. */
 export interface Command {
@@ -59,16 +60,18 @@ export function findGmiflow(where: Surroundings): Command {
   );
 }
 
-/** Checks that a command found in a virtual environment or a setting can serve; throws `NoServer` with the reason. */
-export function checkServer(found: Command): void {
+/** Checks that a command that was found can serve; rejects with `NoServer` and the reason. */
+export async function checkServer(found: Command): Promise<void> {
   const isPython = found.args.length > 0;
   const args = isPython ? ["-c", PROBE] : ["--version"];
-  const result = spawnSync(found.command, args, { encoding: "utf8", timeout: PROBE_TIMEOUT_MS });
-  if (result.error !== undefined) {
-    throw new NoServer(`${found.command} (${found.origin}) cannot be started: ${result.error.message}`);
-  }
-  if (result.status !== 0) {
-    const reason = result.stderr.trim().split("\n").at(-1) ?? "";
+  try {
+    await promisify(execFile)(found.command, args, { timeout: PROBE_TIMEOUT_MS });
+  } catch (error) {
+    const { code, stderr = "", message } = error as Error & { code?: number | string; stderr?: string };
+    if (typeof code !== "number") {
+      throw new NoServer(`${found.command} (${found.origin}) cannot be started: ${message}`);
+    }
+    const reason = stderr.trim().split("\n").at(-1) ?? "";
     const missing = /No module named '(\w+)/.exec(reason)?.[1];
     const what = missing === undefined ? `fails: ${reason}` : `has no ${missing}`;
     throw new NoServer(`${found.command} (${found.origin}) ${what}. ${INSTALL}`);

@@ -1,7 +1,7 @@
 /** Starts the language server, and decides whether one that ended is started again. Knows nothing about VS Code. */
 import { spawn, type ChildProcess } from "node:child_process";
 
-import { checkServer, findGmiflow, NoServer, type Surroundings } from "./interpreter";
+import { checkServer, type Command, findGmiflow, NoServer, type Surroundings } from "./interpreter";
 
 /** Crashes within this time count together. */
 export const WINDOW_MS = 180_000;
@@ -21,6 +21,7 @@ export class Supervisor {
   private readonly crashes: number[] = [];
   private readonly lastLines: string[] = [];
   private child: ChildProcess | undefined;
+  private found: Command | undefined;
   private stopping = false;
 
   constructor(
@@ -34,21 +35,33 @@ export class Supervisor {
     return this.child;
   }
 
-  /** Finds and starts a server. Throws `NoServer`, after telling the listener, when there is none. */
-  launch(): ChildProcess {
-    const surroundings = this.where();
+  /** Looks for a server, for the next `launch`. Rejects with `NoServer`, after telling the listener, when there is none. */
+  async find(): Promise<void> {
     try {
-      const found = findGmiflow(surroundings);
-      checkServer(found);
-      const args = [...found.args, "lsp", "--stdio"];
-      this.listener.log(`starting ${found.command} ${args.join(" ")} (from ${found.origin})`);
-      return this.watch(spawn(found.command, args, { cwd: surroundings.folders[0], stdio: "pipe" }));
+      const found = findGmiflow(this.where());
+      await checkServer(found);
+      this.found = found;
     } catch (error) {
       if (error instanceof NoServer) {
         this.listener.fail(error.message);
       }
       throw error;
     }
+  }
+
+  /** Starts the server that was found, or looks for one first, and starts it. */
+  async launch(): Promise<ChildProcess> {
+    if (this.found === undefined) {
+      await this.find();
+    }
+    const found = this.found;
+    this.found = undefined; // the next time it may be somewhere else
+    if (found === undefined) {
+      throw new NoServer("the server was stopped before it started");
+    }
+    const args = [...found.args, "lsp", "--stdio"];
+    this.listener.log(`starting ${found.command} ${args.join(" ")} (from ${found.origin})`);
+    return this.watch(spawn(found.command, args, { cwd: this.where().folders[0], stdio: "pipe" }));
   }
 
   /** The connection closed. Says whether to start again: not when the server was stopped or keeps crashing. */

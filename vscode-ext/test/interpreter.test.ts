@@ -76,15 +76,15 @@ test("nothing found: the message says where it looked and what to do", () => {
   assert.throws(() => findGmiflow(surroundings({ setting: "/no/such/python" })), /\/no\/such\/python, and there is no such program/);
 });
 
-test("an interpreter without gmiflow, without pygls, and one that does not start", () => {
+test("an interpreter without gmiflow, without pygls, and one that does not start", async () => {
   const folder = temporaryFolder();
   const without = (name: string): string =>
     program(folder, `python-${name}`, `#!/bin/sh\necho "ModuleNotFoundError: No module named '${name}'" >&2\nexit 1\n`);
   for (const name of ["gmiflow", "pygls"]) {
     const found = findGmiflow(surroundings({ setting: without(name) }));
-    assert.throws(() => { checkServer(found); }, new RegExp(`has no ${name}\\. Install it with: pip install 'gmiflow\\[lsp\\]'`));
+    await assert.rejects(checkServer(found), new RegExp(`has no ${name}\\. Install it with: pip install 'gmiflow\\[lsp\\]'`));
   }
   const broken = findGmiflow(surroundings({ setting: program(folder, "python-broken", "#!/no/such/shell\n") }));
-  assert.throws(() => { checkServer(broken); }, /cannot be started/);
-  checkServer(findGmiflow(surroundings({ setting: PYTHON })));
+  await assert.rejects(checkServer(broken), /cannot be started/);
+  await checkServer(findGmiflow(surroundings({ setting: PYTHON })));
 });

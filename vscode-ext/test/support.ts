@@ -62,7 +62,7 @@ export class Client {
   }
 
   async start(): Promise<Initialized> {
-    const child = this.supervisor.launch();
+    const child = await this.supervisor.launch();
     assert.ok(child.stdout !== null && child.stdin !== null);
     this.starts += 1;
     const connection = createMessageConnection(new StreamMessageReader(child.stdout), new StreamMessageWriter(child.stdin));
