@@ -29,6 +29,14 @@ def summary(compilation: Compilation) -> str:
     return f"{sized.mapped.template}, {gmis} of {per_gmi(compilation)} environments, {sized.execution}, {sized.backend}"
 
 
+def short_summary(compilation: Compilation) -> str:
+    """Mapping, GMIs times environments, and execution: what fits behind a line."""
+    sized = compilation.sized
+    if sized is None:
+        return ""
+    return f"{sized.mapped.template}, {len(sized.slices)} GMI x {per_gmi(compilation)}, {sized.execution}"
+
+
 def per_gmi(compilation: Compilation) -> str:
     """Environments of one GMI: "128", or "144 or 128" where the shards are uneven; "" when it was not sized."""
     sized = compilation.sized

@@ -86,8 +86,8 @@ def _workflow(analysis: Analysis, workflow: ast.Workflow) -> Iterator[_Hint]:
     compilations = [c for c in facts.compilations(analysis, workflow.name.text) if c.sized is not None]
     if compilations:
         details = "\n".join(f"{facts.target_name(c)}: {facts.summary(c)}" for c in compilations)
-        more = f" (and {len(compilations) - 1} more targets)" if len(compilations) > 1 else ""
-        yield workflow.name.span.end, f"{facts.summary(compilations[0])}{more}", details
+        more = f" (+{len(compilations) - 1})" if len(compilations) > 1 else ""
+        yield workflow.name.span.end, f"{facts.short_summary(compilations[0])}{more}", details
     for statement in workflow.body:
         if isinstance(statement, ast.Edge):
             yield from _edge(checked, statement)
@@ -98,18 +98,18 @@ def _workflow(analysis: Analysis, workflow: ast.Workflow) -> Iterator[_Hint]:
 def _edge(checked: CheckedWorkflow, edge: ast.Edge) -> Iterator[_Hint]:
     """The types of the data on an edge."""
     texts: list[str] = []
+    lifted = False
     unifier = checked.wiring.unifier
     for wire in checked.wiring.wires:
         shape, target = wire.source_port.shape, wire.target_port.shape
         if wire.span == edge.span and shape is not None and target is not None:
-            text = facts.shape_text(unifier, wire.source.name, shape)
-            lifted = wire.lift and has_time(target)
-            texts.append(f"{text} x {checked.settings['horizon']}" if lifted else text)
+            texts.append(facts.shape_text(unifier, wire.source.name, shape))
+            lifted = lifted or (wire.lift and has_time(target))
     if texts:
-        shown = texts[:MOST_TYPES] + (["..."] if len(texts) > MOST_TYPES else [])
-        lifted = any(" x " in text for text in shown)
-        tooltip = "Stacked over the steps of the horizon" if lifted else ""
-        yield edge.span.end, f": {', '.join(shown)}", tooltip
+        shown = ", ".join(texts[:MOST_TYPES] + (["..."] if len(texts) > MOST_TYPES else []))
+        horizon = checked.settings["horizon"]
+        stacked = (f"({shown}) x {horizon}" if len(texts) > 1 else f"{shown} x {horizon}") if lifted else shown
+        yield edge.span.end, f": {stacked}", f"Stacked over the {horizon} steps of the horizon" if lifted else ""
 
 
 def _target(analysis: Analysis, target: ast.Target) -> Iterator[_Hint]:

@@ -200,13 +200,13 @@ def test_inlay_hints(project):
         "param width : int = 2 * 32": "= 64",
         "agent": "[A = 1, O = 4]",
         "trainer": "[A = 1, O = 4]",
-        "workflow train {": "dp_only, 2 GMIs of 128 environments, eager, cpu",
+        "workflow train {": "dp_only, 2 GMI x 128, eager",
         "num_env = 25": "128 per GMI",
         "sim.obs     ": ": f32[env, 4]",
         "actor.action": ": f32[env, 1]",
         "actor.experi": ": Experience x 16",
         "actor.bootst": ": f32[env]",
-        "sim.{reward,": ": f32[env] x 16, bool[env] x 16, bool[env] x 16",
+        "sim.{reward,": ": (f32[env], bool[env], bool[env]) x 16",
         "learner.weig": ": weights",
     }
     part = types.Range(types.Position(6, 0), types.Position(7, 0))
