@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from safetensors.torch import load_file
 
 from gmiflow.runtime.events import Failure, Iteration
 from gmiflow.runtime.launchers.local import LocalLauncher
-from gmiflow.runtime.launchers.mpi import MPILauncher
+from gmiflow.runtime.launchers.mpi import MPILauncher, find_mpirun
+from gmiflow.runtime.launchers.rank_server import starter_environment
 from gmiflow.runtime.supervisor import Limits
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -44,6 +47,16 @@ def test_ranks_of_two_machines_reduce_by_mpi(run, tmp_path) -> None:
     expected = policy_of(tmp_path / "local")
     for name, value in policy_of(tmp_path / "ranks").items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("needs_mpi")
+def test_reductions_between_machines_equal_float64(tmp_path) -> None:
+    ranks = 4
+    options = MPILauncher().command(str(find_mpirun()), ranks, tmp_path)
+    words = [*options[: options.index("-m")], str(Path(__file__).with_name("mpi_group.py")), str(tmp_path)]
+    done = subprocess.run(words, env=starter_environment(sys.path), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} is done" for rank in range(ranks)]
 
 
 @pytest.mark.usefixtures("needs_mpi")

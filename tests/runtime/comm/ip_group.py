@@ -66,12 +66,20 @@ def check_random_cases(group: IPCollective) -> None:
 
 
 def check_repeats(group: IPCollective) -> None:
-    """A thousand times the same buffer: no value of one call may leak into the next."""
-    flat = torch.empty(700)
+    """A thousand calls with members delayed at random: no value of one call may leak into the next.
+
+    The buffers end with one element in a cache line of its own, and one starts in the middle of a line.
+    """
+    delays = random.Random(group.rank)
+    buffers = [torch.empty(count, dtype=dtype) for count in (1, 17, 700, 2049) for dtype in DTYPES]
+    buffers.append(torch.empty(702)[1:])
     for i in range(1000):
-        flat.fill_(float(i * (group.rank + 1)))
+        flat = buffers[i % len(buffers)]
+        flat.fill_(i * (group.rank + 1))
+        if delays.random() < 0.02:
+            time.sleep(delays.random() * 2e-3)
         group.all_reduce(flat)
-        assert bool((flat == i * group.size * (group.size + 1) / 2).all()), i
+        assert bool((flat == i * group.size * (group.size + 1) // 2).all()), i
 
 
 def check_against_gloo(group: IPCollective) -> None:

@@ -24,12 +24,12 @@ def run_group(scenario: str, members: int) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-@pytest.mark.parametrize("members", [2, 3, 5, 10])
+@pytest.mark.parametrize("members", [2, 3, 5, 7, 10])
 def test_random_cases_equal_the_float64_reference(members: int) -> None:
     run_group("random", members)
 
 
-@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("members", [2, 4, 10])
 def test_a_thousand_repeats(members: int) -> None:
     run_group("repeats", members)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -34,14 +36,15 @@ def run_members(group: LocalGroup, work: Callable[[Collective], None]) -> list[B
     return errors
 
 
-@pytest.mark.parametrize("members", [1, 2, 3, 7])
+@pytest.mark.parametrize("members", [1, 2, 3, 7, 10])
 @pytest.mark.parametrize("op", ["sum", "max", "min"])
 def test_equals_the_float64_reference(members: int, op: str) -> None:
     def work(member: Collective) -> None:
         for case in range(20):
             count = [0, 1, 15, 16, 17, 500][case % 6]
             generator = torch.Generator().manual_seed(case)
-            tensors = torch.randn(members, count, generator=generator)
+            dtype = [torch.float32, torch.float64, torch.int32, torch.int64][case % 4]
+            tensors = (100 * torch.randn(members, count, generator=generator, dtype=torch.float64)).to(dtype)
             own = tensors[member.rank].clone()
             member.all_reduce(own, op)
             wide = tensors.double()
@@ -50,6 +53,20 @@ def test_equals_the_float64_reference(members: int, op: str) -> None:
             member.barrier()
 
     assert run_members(LocalGroup("g", tuple(range(members))), work) == []
+
+
+def test_a_thousand_calls_under_random_delays() -> None:
+    def work(member: Collective) -> None:
+        delays = random.Random(member.rank)
+        buffers = [torch.empty(count) for count in (1, 17, 700)]
+        for i in range(1000):
+            flat = buffers[i % len(buffers)].fill_(float(i * (member.rank + 1)))
+            if delays.random() < 0.02:
+                time.sleep(delays.random() * 2e-3)
+            member.all_reduce(flat)
+            assert bool((flat == i * 10).all()), i
+
+    assert run_members(LocalGroup("g", (0, 1, 2, 3)), work) == []
 
 
 def test_broadcast() -> None:

@@ -22,9 +22,9 @@ from gmiflow.runtime.comm.mpi_world import MPIWorld
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, error
 
 TIMEOUT_S = 300.0
-SPINS = 2000
+SPINS = 200
 """Looks at a request before the core is offered to others."""
-SPIN_S = 2e-3
+SPIN_S = 5e-4
 SLEEP_S = 50e-6
 
 
