@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol, cast
 
 from gmiflow.ir.workflow import Value
+from gmiflow.passes.mismatch import report_mismatch
 from gmiflow.passes.operators import (
     COMPARISONS,
     a_type,
@@ -32,7 +33,6 @@ from gmiflow.passes.values import (
     Typed,
     ValueType,
     convert,
-    show,
 )
 from gmiflow.source import Span
 from gmiflow.syntax import ast
@@ -72,7 +72,7 @@ def evaluate(
         return typed
     converted = convert(typed, expected)
     if converted is None:
-        _report_type(expression, typed, expected, report)
+        report_mismatch(expression, typed, expected, report)
     return converted
 
 
@@ -267,31 +267,6 @@ def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
         report.add("E0210", "`devices` takes device indices, counted from 0", node.span)
         return None
     return Typed(value=indices, type=DEVICES)
-
-
-def _report_type(expression: ast.Expression, typed: Typed, expected: ValueType, report: Report) -> None:
-    if expected.kind == "quantity" and typed.type.kind in ("int", "float", "quantity"):
-        dimension = DIMENSIONS[expected.dimension]
-        units = ", ".join(f"`{unit}`" for unit, (of, _) in UNITS.items() if of == expected.dimension)
-        found = DIMENSIONS[typed.type.dimension] if typed.type.dimension else "a number without unit"
-        message = f"expected {dimension}, found {found}"
-        report.add("E0305", message, expression.span, notes=[f"units of {expected.dimension}: {units}"])
-        return
-    notes: list[str] = []
-    replace: str | None = None
-    found = a_type(typed.type)
-    if typed.is_auto:
-        notes = [f"only a value of type `auto {expected}` may be `auto`"]
-    elif expected.kind == "int" and typed.type.kind == "float":
-        notes = ["`floor` and `ceil` make whole numbers"]
-        found = f"the number {show(typed.value)}"
-    elif expected.kind == "enum" and typed.value in expected.members:
-        notes = ["members of an enum are written without quotes"]
-        replace = str(typed.value)
-    elif expected.kind == "python" and typed.type.kind == "string":
-        notes = ["Python classes are written with `py` before the string"]
-        replace = f"py {expression.span.text}"
-    report.add("E0301", f"expected {a_type(expected)}, found {found}", expression.span, notes=notes, replace=replace)
 
 
 def names_in(expressions: Iterable[ast.Expression | None]) -> set[str]:

@@ -173,7 +173,16 @@ class Loader:
             return
         if imported is not None:
             self._note_repetition(unit, imported, item)
+        elif item.alias is None:
+            self._spoil_nearest(unit)
         self._declare(unit, name, imported or Broken(), places)
+
+    def _spoil_nearest(self, unit: Unit) -> None:
+        """After a misspelt import: the name that the right one would have had is not complained about."""
+        edits = [edit for fix in self._report.diagnostics[-1].fixes for edit in fix.edits]
+        for edit in edits:
+            word = Path(edit.text).stem if "/" in edit.text else edit.text.removesuffix(".gmi").rpartition(".")[2]
+            unit.names.setdefault(word, Broken())
 
     def _note_repetition(self, unit: Unit, imported: Unit, item: ast.Import) -> None:
         other = next((name for name, meaning in unit.names.items() if meaning is imported), None)

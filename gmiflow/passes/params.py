@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,9 +10,11 @@ from gmiflow.passes.evaluate import evaluate, is_true, names_in
 from gmiflow.passes.imports import Broken, Named, Unit
 from gmiflow.passes.report import MAX_SHOWN, Report
 from gmiflow.passes.values import SCALARS, Typed, ValueType, automatic, show
-from gmiflow.source import Source, Span
+from gmiflow.source import Span
 from gmiflow.syntax import ast
 
+_CONSTANTS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false", "Auto": "auto", "AUTO": "auto"}
+"""Constants as other languages write them, and as they are written here."""
 _OTHER_NAMES = {
     **dict.fromkeys(("integer", "i32", "i64", "u8", "uint", "long", "number"), "int"),
     **dict.fromkeys(("f16", "f32", "f64", "bf16", "double", "real"), "float"),
@@ -100,8 +102,7 @@ class UnitScope:
         first, *rest = path.names
         meaning = self.unit.names.get(first.text)
         if meaning is None:
-            candidates = [*extra, *_names_of(self.unit, (kind, Unit))]
-            self.report.unknown("E0201", f"unknown name `{first.text}`", first.span, first.text, candidates)
+            self._no_name(first, kind, extra)
             return None
         unit = self.unit
         for name in rest:
@@ -154,6 +155,21 @@ class UnitScope:
         names = names_in([param.default if given is None else given.expression, param.where])
         found = [self.unit.names.get(name) for name in sorted(names) if name not in self._values]
         return [p for p in found if isinstance(p, ast.Param) and p.name.text not in self._evaluating and p is not param]
+
+    def _no_name(self, name: ast.Name, kind: type[Named], extra: Sequence[str]) -> None:
+        """Report an unknown name; a member of an imported module may be meant, or a constant of another language."""
+        message = f"unknown name `{name.text}`"
+        imported = [(word, unit) for word, unit in self.unit.names.items() if isinstance(unit, Unit)]
+        members = [f"{word}.{name.text}" for word, unit in imported if isinstance(unit.names.get(name.text), kind)]
+        if members:
+            notes = [f"did you mean {' or '.join(f'`{member}`' for member in members)}?"]
+            self.report.add("E0201", message, name.span, notes=notes, replace=members[0])
+        elif name.text in _CONSTANTS:
+            word = _CONSTANTS[name.text]
+            self.report.add("E0201", message, name.span, notes=[f"it is written `{word}`"], replace=word)
+        else:
+            candidates = [*extra, *_names_of(self.unit, (kind, Unit))]
+            self.report.unknown("E0201", message, name.span, name.text, candidates)
 
     def _no_member(self, unit: Unit, kind: type[Named], module: ast.Name, name: ast.Name) -> None:
         members = _names_of(unit, (kind,))
@@ -239,99 +255,3 @@ def bind_param(param: ast.Param, given: Given | None, scope: UnitScope | LocalSc
         report.add("E0401", message, place, secondary=[(param.where.span, "required here")])
         return None
     return value
-
-
-def bind_arguments(
-    params: Sequence[ast.Param],
-    arguments: Sequence[ast.Argument],
-    overrides: Mapping[str, Given],
-    caller: UnitScope,
-    home: UnitScope,
-    called: str,
-    at: Span,
-) -> dict[str, Typed | None] | None:
-    """Values of the parameters of a stage type or target.
-
-    Args:
-        params: as declared, in ``home``.
-        arguments: as written, in ``caller``.
-        overrides: from `--set`, before the arguments.
-        caller: scope of the call.
-        home: scope of the declaration.
-        called: name of what is called, for messages.
-        at: the call.
-
-    Returns:
-        One entry per parameter, None where its value is wrong; None when the arguments do not fit.
-    """
-    report = home.report
-    given = _match_arguments(params, arguments, caller, called)
-    if given is None:
-        return None
-    names = [param.name.text for param in params]
-    for name in overrides.keys() - set(names):
-        message = f"`{called}` has no parameter `{name}`"
-        report.unknown("E0215", message, _path_of(overrides[name], name), name, names, what="its parameters are")
-        return None
-    local = LocalScope(home)
-    for param in params:
-        name = param.name.text
-        chosen = overrides.get(name) or given.get(name)
-        if chosen is None and names_in([param.default]) & set(names) - local.values.keys():
-            local.values[name] = None  # `check_param_list` reports it
-            continue
-        if chosen is None and param.default is None:
-            places = [(param.name.span, "declared here")]
-            report.add("E0210", f"`{called}` needs a value for `{name}`", at, secondary=places)
-            local.values[name] = None
-            continue
-        local.values[name] = bind_param(param, chosen, local, report)
-    return local.values
-
-
-def _match_arguments(
-    params: Sequence[ast.Param], arguments: Sequence[ast.Argument], caller: UnitScope, called: str
-) -> dict[str, Given] | None:
-    report = caller.report
-    names = [param.name.text for param in params]
-    given: dict[str, Given] = {}
-    ok = True
-    for argument in arguments:
-        if argument.name is None:
-            message = f"arguments of `{called}` are written with their name"
-            report.add("E0210", message, argument.span, notes=[f"its parameters: {', '.join(names) or 'none'}"])
-            ok = False
-        elif argument.name.text not in names:
-            message = f"`{called}` has no parameter `{argument.name.text}`"
-            report.unknown("E0210", message, argument.name.span, argument.name.text, names, what="its parameters are")
-            ok = False
-        elif argument.name.text in given:
-            report.add("E0210", f"`{argument.name.text}` is given twice", argument.name.span)
-            ok = False
-        else:
-            given[argument.name.text] = Given(expression=argument.value, scope=caller, origin="argument")
-    return given if ok else None
-
-
-def _path_of(given: Given, name: str) -> Span:
-    """The last word of the path of a `--set`."""
-    source = given.expression.span.source
-    path = source.name.removeprefix("--set ")
-    return Span(Source(source.name, path), len(path) - len(name), len(path))
-
-
-def check_param_list(params: Sequence[ast.Param], report: Report) -> None:
-    """Names must be unique, and a default or `where` may use only parameters before it."""
-    seen: dict[str, Span] = {}
-    names = {param.name.text for param in params}
-    for param in params:
-        name = param.name.text
-        used = names_in([param.default]) | (names_in([param.where]) - {name})
-        later = (used & names) - seen.keys()
-        if later:
-            message = f"`{name}` uses `{min(later)}`, which is not declared before it"
-            report.add("E0413", message, param.span)
-        if name in seen:
-            first = [(seen[name], "first declared here")]
-            report.add("E0202", f"parameter `{name}` is declared twice", param.name.span, secondary=first)
-        seen[name] = param.name.span

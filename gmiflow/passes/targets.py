@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from gmiflow.hardware import Hardware
 from gmiflow.ir.workflow import Target
+from gmiflow.passes.arguments import bind_arguments, check_param_list
 from gmiflow.passes.evaluate import Scope
 from gmiflow.passes.imports import Loader
-from gmiflow.passes.params import Given, LocalScope, UnitScope, bind_arguments, check_param_list, kind_name
+from gmiflow.passes.params import Given, LocalScope, UnitScope, kind_name
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import TARGET, Found, read_settings, split_body
 from gmiflow.passes.stages import check_require

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gmiflow.diagnostics import Diagnostic, Edit, Fix, Label, closest
+from gmiflow.diagnostics import Diagnostic, Edit, Fix, Label
 from gmiflow.source import Span
+from gmiflow.syntax import habits
 from gmiflow.syntax.lexer import ERROR, Token
-from gmiflow.syntax.mistake import CLOSERS, CLOSES, DECLARATION, OPERATORS, VALUE, Mistake, expected_phrase, say, what
-from gmiflow.syntax.words import DECLARATION_KEYWORDS, KEYWORDS
+from gmiflow.syntax.mistake import CLOSERS, CLOSES, OPERATORS, VALUE, Mistake, expected_phrase, say, what
+from gmiflow.syntax.words import KEYWORDS
 
 _FOREIGN = {
     ";": ("statements end with the line, not with `;`", ""),
@@ -25,7 +26,6 @@ _FOREIGN = {
     "“": ("strings are written in straight double quotes", '"'),
     "”": ("strings are written in straight double quotes", '"'),
 }
-_WORD_OPERATORS = {"and": "&&", "or": "||", "not": "!"}
 
 
 def explain(mistake: Mistake) -> Diagnostic:
@@ -127,7 +127,7 @@ def _arrow(mistake: Mistake) -> Diagnostic | None:
     """`=>`, `<-`, `--`, and a second arrow."""
     text, start = mistake.source.text, mistake.span.start
     if "ARROW" in mistake.accepts:
-        for wrong in ("=>", "-->", "→"):
+        for wrong in ("=>", "-->", "- >", "--", ">", "→"):
             if text.startswith(wrong, start):
                 span = Span(mistake.source, start, start + len(wrong))
                 return say(mistake, "E0115", "edges are written `->`", span=span, replacement="->")
@@ -147,37 +147,6 @@ def _assignment(mistake: Mistake) -> Diagnostic | None:
         return say(mistake, "E0101", "a type is missing before `=`", notes=notes)
     if mistake.kind == "_ASSIGN" and "COMPARE" in mistake.accepts:
         return say(mistake, "E0115", "equality is written `==`", replacement="==")
-    return None
-
-
-def _word_operator(mistake: Mistake) -> Diagnostic | None:
-    """`and`, `or`, `not`."""
-    token = mistake.token
-    if token is not None and mistake.value in ("and", "or") and "AND" in mistake.accepts:
-        operator = _WORD_OPERATORS[mistake.value]
-        return say(mistake, "E0115", f"`{mistake.value}` is written `{operator}`", replacement=operator)
-    before = mistake.before
-    if before is not None and before.type == "QUANTITY" and (word := before.value.split()[-1]) in ("and", "or"):
-        end = before.end_pos  # `2 and` reads like a quantity
-        span = Span(mistake.source, end - len(word), end)
-        return say(
-            mistake,
-            "E0115",
-            f"`{word}` is written `{_WORD_OPERATORS[word]}`",
-            span=span,
-            replacement=_WORD_OPERATORS[word],
-        )
-    if before is not None and before.type == "NAME" and before.value == "not" and "AND" in mistake.accepts:
-        return say(mistake, "E0115", "`not` is written `!`", span=mistake.span_of(before), replacement="!")
-    return None
-
-
-def _block_comment(mistake: Mistake) -> Diagnostic | None:
-    text, start = mistake.source.text, mistake.span.start
-    for offset in (start, start - 1):
-        if offset >= 0 and text.startswith("/*", offset):
-            span = Span(mistake.source, offset, offset + 2)
-            return say(mistake, "E0115", "there are no block comments; start each line with `//`", span=span)
     return None
 
 
@@ -202,18 +171,6 @@ def _separator(mistake: Mistake) -> Diagnostic | None:
     return Diagnostic(code="E0101", message=f"a `,` is missing before {what(mistake)}", span=mistake.span, fixes=(fix,))
 
 
-def _declaration(mistake: Mistake) -> Diagnostic | None:
-    """A line at the top that starts with no declaration keyword."""
-    if not mistake.accepts >= DECLARATION - {"_EDITION"} or mistake.token is None:
-        return None
-    close = closest(mistake.value, DECLARATION_KEYWORDS) if mistake.kind == "NAME" else None
-    if close:
-        message = f"`{mistake.value}` starts no declaration"
-        return say(mistake, "E0101", message, replacement=close, notes=(f"did you mean `{close}`?",))
-    notes = ("a declaration starts with " + ", ".join(f"`{word}`" for word in sorted(DECLARATION_KEYWORDS)),)
-    return say(mistake, "E0101", f"{what(mistake)} starts no declaration", notes=notes)
-
-
 def _continuation(mistake: Mistake) -> Diagnostic | None:
     """A line that starts with an operator, after a statement that was complete; an edge without its source."""
     if mistake.kind == "ARROW":
@@ -230,16 +187,19 @@ def _continuation(mistake: Mistake) -> Diagnostic | None:
 _RULES: tuple[Callable[[Mistake], Diagnostic | None], ...] = (
     _unknown_character,
     _number,
-    _block_comment,
+    habits.block_comment,
     _arrow,
     _doc,
     _bracket,
     _continuation,
-    _word_operator,
-    _declaration,
+    habits.word_operator,
+    habits.declaration,
+    habits.colon_for_body,
     _assignment,
     _keyword_as_name,
+    habits.keyword_in_body,
     _comparison_chain,
+    habits.missing_assignment,
     _separator,
 )
 

@@ -8,6 +8,7 @@ lost something is listed as broken, so that the checker does not complain about 
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -45,14 +46,18 @@ class Recovered:
 def recover(source: Source, tokens: list[Token]) -> Recovered:
     """Parse every declaration by itself."""
     result = Recovered()
-    for chunk in _chunks(source.text, tokens):
+    waiting = deque(_chunks(source.text, tokens))
+    while waiting:
+        chunk = waiting.popleft()
         before = len(result.diagnostics)
         if before >= MAX_MISTAKES:
             result.broken |= _declared_names(chunk)
             continue
-        tree = _parse_chunk(source, chunk, result.diagnostics)
+        tree, rest = _parse_chunk(source, chunk, result.diagnostics)
         if tree is not None:
             result.trees.append(tree)
+        if rest:
+            waiting.appendleft(rest)
         if len(result.diagnostics) > before:
             result.broken |= _declared_names(chunk)
     return result
@@ -98,25 +103,34 @@ def _docs_before(tokens: list[Token], index: int) -> int:
     return count
 
 
-def _parse_chunk(source: Source, chunk: list[Token], diagnostics: list[Diagnostic]) -> Tree[Token] | None:
-    """Parse one declaration; after a mistake, blank the statement that has it and parse again."""
+def _parse_chunk(
+    source: Source, chunk: list[Token], diagnostics: list[Diagnostic]
+) -> tuple[Tree[Token] | None, list[Token]]:
+    """Parse one declaration; after a mistake, blank the statement that has it and parse again.
+
+    Returns:
+        Its tree, None when it cannot be saved; and the tokens after its end: an unclosed bracket in a statement that
+        was blanked had hidden that another declaration starts there.
+    """
     offset, end = chunk[0].start_pos, chunk[-1].end_pos
     text = source.text[offset:end]
     tokens = lexer.tokens(text, offset)  # again: an unclosed bracket before it hid its line ends
     for _ in range(MAX_MISTAKES_PER_DECLARATION):
         try:
-            return feed(tokens, "item")
+            return feed(tokens, "item"), []
         except UnexpectedToken as error:
             index = _index_of(tokens, cast("Token", error.token))
             accepts = frozenset(cast("set[str]", error.interactive_parser.accepts()))
+            if not accepts:
+                return feed(tokens[:index], "item"), tokens[index:]
             diagnostics.append(explain(Mistake(source=source, tokens=tokens, index=index, accepts=accepts)))
             wrong = _statement_around(source.text, tokens, index)
             if wrong is None or len(tokens) > MAX_TOKENS_TO_REPAIR:
-                return None
+                return None, []
             start, stop = wrong[0] - offset, wrong[1] - offset
             text = text[:start] + re.sub(r"[^\r\n]", " ", text[start:stop]) + text[stop:]
             tokens = lexer.tokens(text, offset)
-    return None
+    return None, []
 
 
 def _index_of(tokens: list[Token], token: Token) -> int:
@@ -188,7 +202,7 @@ def _declared_names(chunk: list[Token]) -> frozenset[str]:
     tokens = [token for token in chunk if token.type not in ("DOC", "_NL")]
     if not tokens:
         return frozenset()
-    if tokens[0].type == "_IMPORT":
+    if tokens[0].type == "_IMPORT" or tokens[0].value == "from":
         names = [token.value for token in tokens if token.type == "NAME"]
         return frozenset(names[-1:])
     return frozenset(token.value for token in tokens[:3] if token.type == "NAME")
