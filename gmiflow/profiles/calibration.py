@@ -156,7 +156,7 @@ _BUILT_IN = {
         _curve("ip", 1, 4, (76, 120, 219, 631, 2454, 9162, 39592)),
         _curve("rp", 2, 1, _ring_us(20.0, 300e9)),
     ),
-    # Measured with `gmiflow bench collective` on two shared cores, 2 GMIs.
+    # The lowest of the batches of `gmiflow bench collective` on two shared cores, 2 GMIs.
     CPU: (_curve("ip", 1, 2, (33, 81, 170, 513, 1830, 19176, 76700)),),
 }
 

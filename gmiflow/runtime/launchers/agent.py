@@ -44,7 +44,7 @@ from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.launchers.ranks import LAUNCH_FILE, Contact, call_launcher, own_rank
 from gmiflow.runtime.linux import processor_ticks
-from gmiflow.runtime.processes import assign_cpus
+from gmiflow.runtime.processes import assign_cpus, environment
 from gmiflow.runtime.rendezvous import Progress, Rendezvous, clean_stale
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Agent(Keeper):
 
     def __post_init__(self) -> None:
         self._stack = contextlib.ExitStack()
-        self._backends: list[GMIBackend] = []
+        self._backends: dict[str, GMIBackend] = {}
         self._progress: Progress | None = None
         self._gmis: tuple[int, ...] = ()
 
@@ -111,7 +111,7 @@ class Agent(Keeper):
     def tick(self) -> None:
         """Show that this rank is there, and look after the devices."""
         self._tell_alive()
-        for backend in self._backends:
+        for backend in self._backends.values():
             failure = backend.check()
             if failure is not None:
                 self.tell(event="failure", failure=dataclasses.asdict(failure), reason="the device failed")
@@ -149,17 +149,19 @@ class Agent(Keeper):
         contact = Contact.read(self.run_dir / LAUNCH_FILE)
         contact.write(rendezvous.contact)
         gmis = here(self.plan, ids)
-        environment: dict[int, dict[str, str]] = {}
         names: list[Backend] = [gmi.backend for gmi in gmis]
         for name in dict.fromkeys(names):
             backend = make_backend(name)
             self._stack.callback(backend.release)
-            mine = [gmi for gmi in gmis if gmi.backend == name]
-            backend.prepare(mine, self.run_dir)
-            self._backends.append(backend)
-            environment |= {gmi.id: backend.environment(gmi) for gmi in mine}
+            backend.prepare([gmi for gmi in gmis if gmi.backend == name], self.run_dir)
+            self._backends[name] = backend
+        variables = {
+            first: environment([gmi for gmi in gmis if gmi.id in {member.id for member in members}], self._backends)
+            for first, members in self.plan.processes().items()
+            if first in ids
+        }
         cpus = assign_cpus(gmis)
-        self.tell(event="prepared", rendezvous=str(rendezvous.path), environment=environment, cpus=cpus)
+        self.tell(event="prepared", rendezvous=str(rendezvous.path), environment=variables, cpus=cpus)
 
 
 def here(plan: LaunchPlan, ids: list[int]) -> list[GMIPlan]:
