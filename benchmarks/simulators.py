@@ -5,7 +5,8 @@
 
 For the CPU engine each line also has the bare `mujoco.batch` loop: the same model, substeps and random
 controls, started from the task's own states, without observation, reward and restarts. Both are timed in
-turn, and the ratio is the median over the rounds.
+turn, and ``over_bare_loop`` is the median ratio over the rounds; ``cpu_over_bare_loop`` is the same of CPU seconds,
+which says more on a machine that others use too.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ def make(entry: str, num_env: int, device: str, threads: int, engine: str) -> Ta
     return task
 
 
-def seconds(run: Callable[[int], None], steps: int, device: str) -> float:
-    """Seconds for ``steps`` steps, with the device's queue empty on both sides."""
+def seconds(run: Callable[[int], None], steps: int, device: str) -> tuple[float, float]:
+    """Seconds and CPU seconds of all threads for ``steps`` steps, with the device's queue empty on both sides."""
     if device == "cuda":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     run(steps)
     if device == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu_start
 
 
 class BareLoop:
@@ -108,14 +109,16 @@ def measure(name: str, num_env: int, arguments: argparse.Namespace) -> dict[str,
     if isinstance(task.engine, MujocoEngine):
         bare = BareLoop(task.engine, num_env, arguments.threads, info.substeps)
     run(steps)
-    times, ratios = [], []
+    times, ratios, cpu_ratios = [], [], []
     for _ in range(arguments.rounds):
         if bare is not None:
             bare.start_from(task.engine)
-            bare_seconds = seconds(bare.run, steps, arguments.device)
-        times.append(seconds(run, steps, arguments.device))
+            bare_s, bare_cpu_s = seconds(bare.run, steps, arguments.device)
+        elapsed_s, cpu_s = seconds(run, steps, arguments.device)
+        times.append(elapsed_s)
         if bare is not None:
-            ratios.append(times[-1] / bare_seconds)
+            ratios.append(elapsed_s / bare_s)
+            cpu_ratios.append(cpu_s / bare_cpu_s)
     row: dict[str, Any] = {
         "task": name,
         "engine": type(task.engine).__name__.removesuffix("Engine").lower(),
@@ -128,6 +131,7 @@ def measure(name: str, num_env: int, arguments: argparse.Namespace) -> dict[str,
     }
     if ratios:
         row["over_bare_loop"] = round(statistics.median(ratios), 3)
+        row["cpu_over_bare_loop"] = round(statistics.median(cpu_ratios), 3)
     row |= task.diagnostics()
     task.close()
     return row
