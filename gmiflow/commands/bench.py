@@ -66,7 +66,9 @@ def command() -> None:
 
 
 @command.command(name="collective")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="auto: GPUs if any."
+)
 @click.option("--gmis", type=Counts(), default="2,4", show_default=True, help="GMIs per device.")
 @click.option("--sizes", type=Sizes(), default=SIZES, show_default=True, help="Bytes per call.")
 @click.option(

@@ -66,7 +66,7 @@ def launcher_options(function: F) -> F:
         click.option(
             "--launcher-option", multiple=True, metavar="WORD", help="mpi: a word for mpirun; slurm: an #SBATCH option."
         ),
-        click.option("--nodes", type=count, metavar="N", help="slurm: spread over N machines.  [default: 1]"),
+        click.option("--nodes", type=count, metavar="N", help="slurm: spread over N machines. Default: one."),
         click.option("--hostfile", metavar="FILE", type=click.Path(), help="mpi: Open MPI's list of machines."),
         click.option(
             "--launcher",
