@@ -181,7 +181,7 @@ def ports(
         if port.direction != direction:
             continue
         known = made.ports.get(port.name.text) if made is not None else None
-        rank = 2 if port.name.text in driven else 0 if _fits(source, known) else 1
+        rank = 2 * (port.name.text in driven) + (not _fits(source, known))
         symbol = Symbol(kind="port", name=port.name.text, node=port)
         detail, text = port_text(port), documentation(symbol)
         yield item(port.name.text, types.CompletionItemKind.Field, rank, detail=detail, documentation=text)

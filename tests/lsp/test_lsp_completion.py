@@ -55,6 +55,8 @@ def test_a_port_that_is_driven_comes_last(tmp_path):
     text = HEAD + BODY + "sim.terminated -> learner.terminated\n  sim.truncated -> learner.|\n}\n"
     found = offered(tmp_path, text)
     assert (found[0], found[-1]) == ("truncated", "terminated")
+    text = HEAD + BODY + "actor.experience -> learner.experience\n  actor.experience -> learner.|\n}\n"
+    assert offered(tmp_path, text)[-1] == "experience"
 
 
 def test_stages_behind_an_arrow_with_the_inputs_that_fit(tmp_path):
