@@ -127,3 +127,9 @@ def test_the_readme_has_the_quickstart():
     assert (ROOT / "examples" / "quickstart.gmi").read_text(encoding="utf-8") in (ROOT / "README.md").read_text(
         encoding="utf-8"
     )
+
+
+def test_the_index_lists_every_page():
+    index = ROOT / "docs" / "README.md"
+    links = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8"))}
+    assert {page for page in PAGES if page not in (index, ROOT / "README.md")} <= links
