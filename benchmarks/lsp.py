@@ -244,7 +244,7 @@ def full() -> int:
             editor = Editor()
             analysis = editor.open(path, variant)
             every = positions(analysis)
-            chosen = every if number == 0 else every[:: max(1, len(every) // 20)]
+            chosen = every if number == 0 else every[:: max(1, len(every) // 10)]
             for name, seconds in sweep(editor, analysis, chosen).items():
                 slowest[name] = max(slowest.get(name, 0.0), seconds)
             places += len(chosen)
