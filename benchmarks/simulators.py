@@ -14,12 +14,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+# Before torch starts OpenMP: its threads are to sleep, not to spin, while the physics' own threads work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 from mujoco.batch import Batch
