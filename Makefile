@@ -56,20 +56,20 @@ golden: $(STAMP)/dev
 
 # The editor extension: npm packages only, at the versions of package-lock.json.
 NODE := $(shell command -v node 2>/dev/null)
+NODE_MODULES := vscode-ext/node_modules/.package-lock.json
 
-$(STAMP)/node: vscode-ext/package.json vscode-ext/package-lock.json vscode-ext/.npmrc
+$(NODE_MODULES): vscode-ext/package.json vscode-ext/package-lock.json vscode-ext/.npmrc
 	@if [ -z "$(NODE)" ] || ! command -v npm >/dev/null; then \
 	  echo "the editor extension needs Node 20 or newer with npm, and there is none on the PATH" >&2; exit 1; fi
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { \
 	  echo "the editor extension needs Node 20 or newer; this is $$(node --version)" >&2; exit 1; }
 	cd vscode-ext && npm ci
-	@mkdir -p $(STAMP)
 	@touch $@
 
-vsix: $(STAMP)/node
+vsix: $(NODE_MODULES)
 	cd vscode-ext && npm run --silent package
 
-test-editor: $(STAMP)/node $(STAMP)/dev
+test-editor: $(NODE_MODULES) $(STAMP)/dev
 	cd vscode-ext && npm run --silent check
 	cd vscode-ext && GMIFLOW_PYTHON=$(BIN)/python npm test --silent
 	cd vscode-ext && npm run --silent package
