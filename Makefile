@@ -16,7 +16,7 @@ EXTRAS := $(if $(GPU),gpu)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: run test lint unit wheel-test golden bench-check vsix test-editor clean help
+.PHONY: run test lint unit wheel-test golden bench-check node vsix test-editor clean help
 
 help:
 	@echo "make run    install into .venv and train the quickstart"
@@ -58,18 +58,20 @@ golden: $(STAMP)/dev
 NODE := $(shell command -v node 2>/dev/null)
 NODE_MODULES := vscode-ext/node_modules/.package-lock.json
 
-$(NODE_MODULES): vscode-ext/package.json vscode-ext/package-lock.json vscode-ext/.npmrc
+node:
 	@if [ -z "$(NODE)" ] || ! command -v npm >/dev/null; then \
 	  echo "the editor extension needs Node 20 or newer with npm, and there is none on the PATH" >&2; exit 1; fi
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' || { \
 	  echo "the editor extension needs Node 20 or newer; this is $$(node --version)" >&2; exit 1; }
+
+$(NODE_MODULES): vscode-ext/package.json vscode-ext/package-lock.json vscode-ext/.npmrc | node
 	cd vscode-ext && npm ci
 	@touch $@
 
-vsix: $(NODE_MODULES)
+vsix: node $(NODE_MODULES)
 	cd vscode-ext && npm run --silent package
 
-test-editor: $(NODE_MODULES) $(STAMP)/dev
+test-editor: node $(NODE_MODULES) $(STAMP)/dev
 	cd vscode-ext && npm run --silent check
 	cd vscode-ext && GMIFLOW_PYTHON=$(BIN)/python npm test --silent
 	cd vscode-ext && npm run --silent package
