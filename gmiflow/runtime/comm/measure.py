@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import tempfile
 import time
@@ -24,6 +25,9 @@ from gmiflow.runtime.members import last_lines
 from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.spawn import ForkServer
+
+_SAFE = {"NCCL_NVLS_ENABLE": os.environ.get("NCCL_NVLS_ENABLE", "0")}
+"""NVLink multicast can take the GPUs of a shared host out of service; who wants it measured says so."""
 
 MeasuredKind = Literal["ip", "ipc", "rp", "hybrid", "gloo"]
 """Collectives of the plan that processes can join, and gloo, the reference."""
@@ -141,7 +145,7 @@ def _requests(gmis: list[GMIPlan], backend: GMIBackend, work: dict[str, Any], fo
                 gmi=gmi.id,
                 program=program,
                 arguments=[str(task)],
-                environment=backend.environment(gmi),
+                environment={**_SAFE, **backend.environment(gmi)},
                 cpus=cpus[gmi.id],
                 log=str(folder / "logs" / f"gmi_{gmi.id:02d}.log"),
             )
