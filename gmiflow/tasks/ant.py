@@ -13,13 +13,16 @@ from torch import Tensor
 
 from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
-from gmiflow.tasks.base import Snapshot
 from gmiflow.tasks.catalog import ANT
-from gmiflow.tasks.locomotion import Locomotion, Rules
+from gmiflow.tasks.locomotion import Locomotion
+from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["Ant"]
 
 JOINT_POSITIONS, JOINT_VELOCITIES, FEET, ACTIONS = slice(12, 20), slice(20, 28), slice(28, 52), slice(52, 60)
+FEET_SCALE = 0.1
+ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 0.5, -2.0, 0.31
+ACTION_COST, ENERGY_COST, LIMIT_COST, LIMIT_THRESHOLD = 0.005, 0.05, 0.1, 0.99
 
 
 class Ant(Locomotion):
@@ -27,24 +30,14 @@ class Ant(Locomotion):
 
     info = ANT
     derived = ("sensordata",)
-    rules = Rules(
-        start_height=0.44,
-        spin_scale=1.0,
-        rate_scale=0.2,
-        force_scale=0.1,
-        alive=0.5,
-        death=-2.0,
-        fallen=0.31,
-        action_cost=0.005,
-        energy_cost=0.05,
-        limit_cost=0.1,
-        limit_threshold=0.99,
-        limit_grows=False,
-    )
+    start_height_m = 0.44
+    spin_scale = 1.0
+    joint_velocity_scale = 0.2
 
     def prepare(self, context: StageContext) -> None:
-        """Also a buffer of which joints are at their limits."""
+        """Also the reward's constants."""
         super().prepare(context)
+        self._alive = torch.tensor(ALIVE_REWARD, device=context.device)
         self._at_limit = by_column(context.num_env, self.info.action_size, context.device) > 0.0
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
@@ -52,7 +45,7 @@ class Ant(Locomotion):
         self.observe_torso(state, out)
         self.observe_joint_positions(state.qpos, out[:, JOINT_POSITIONS])
         self.observe_joint_velocities(state.qvel, out[:, JOINT_VELOCITIES])
-        torch.mul(state.derived["sensordata"], self.rules.force_scale, out=out[:, FEET])
+        torch.mul(state.derived["sensordata"], FEET_SCALE, out=out[:, FEET])
         out[:, ACTIONS] = state.action
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
@@ -60,10 +53,13 @@ class Ant(Locomotion):
 
         v is the scaled joint velocity of the observation.
         """
-        action, costs, rules = state.action, self._costs.terms, self.rules
+        action, costs = state.action, self._costs.terms
         # In units of the energy's cost.
         torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_()
-        costs.addcmul_(action, action, value=rules.action_cost / rules.energy_cost)
-        torch.gt(obs[:, JOINT_POSITIONS], rules.limit_threshold, out=self._at_limit)
-        costs.add_(self._at_limit, alpha=rules.limit_cost / rules.energy_cost)
-        self.sum_up(obs, reward, terminated)
+        costs.addcmul_(action, action, value=ACTION_COST / ENERGY_COST)
+        torch.gt(obs[:, JOINT_POSITIONS], LIMIT_THRESHOLD, out=self._at_limit)
+        costs.add_(self._at_limit, alpha=LIMIT_COST / ENERGY_COST)
+        self.reward_posture(obs, self._alive, reward)
+        self.reward_progress(reward)
+        reward.sub_(self._costs.total(), alpha=ENERGY_COST)
+        self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
-from gmiflow.tasks.base import Snapshot, Task
+from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import BALL_BALANCE
+from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["BallBalance"]
 

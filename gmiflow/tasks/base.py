@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +26,7 @@ from torch import Tensor
 from gmiflow.api import Ports, Simulator, StageContext
 from gmiflow.sim.base import Engine, EngineSpec, by_column, create_engine
 from gmiflow.tasks.catalog import TaskInfo
+from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["ASSETS", "Snapshot", "Task"]
 
@@ -35,23 +35,6 @@ ASSETS = Path(__file__).parent / "assets"
 
 DIVERGED = 1e5
 """Length that no observation reaches while the physics is sound."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Snapshot:
-    """What an observation is made of: one row per environment, all f32.
-
-    Attributes:
-        qpos: [n, nq], generalised positions.
-        qvel: [n, nv], generalised velocities.
-        action: [n, A], the action that led here, clamped; zero at the start of an episode.
-        derived: the fields of `Task.derived`; zero at the start of an episode.
-    """
-
-    qpos: Tensor
-    qvel: Tensor
-    action: Tensor
-    derived: Mapping[str, Tensor]
 
 
 class Task(Simulator):

@@ -11,8 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from gmiflow.tasks.base import Snapshot, Task
+from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import CARTPOLE, CARTPOLE_SWING_UP
+from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["CartPole", "CartPoleSwingUp"]
 

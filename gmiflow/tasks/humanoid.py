@@ -13,40 +13,35 @@ from torch import Tensor
 
 from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
-from gmiflow.tasks.base import Snapshot
 from gmiflow.tasks.catalog import HUMANOID
-from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion, Rules
+from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion
+from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["Humanoid"]
 
 JOINT_POSITIONS, JOINT_VELOCITIES, JOINT_FORCES = slice(12, 33), slice(33, 54), slice(54, 75)
 FEET, ACTIONS = slice(75, 87), slice(87, 108)
+FORCE_SCALE = 0.01
+ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 2.0, -1.0, 0.8
+ACTION_COST, ENERGY_COST = 0.01, 0.05
+LIMIT_COST, LIMIT_THRESHOLD = 0.25, 0.98
 
 
 class Humanoid(Locomotion):
     """108 observations, 21 torques; the layout is `gmiflow.tasks.catalog.HUMANOID.observation`."""
 
     info = HUMANOID
-    forces = ("qfrc_actuator", "qfrc_passive", "qfrc_constraint")
-    derived = ("sensordata", *forces)
-    rules = Rules(
-        start_height=1.34,
-        spin_scale=0.25,
-        rate_scale=0.1,
-        force_scale=0.01,
-        alive=2.0,
-        death=-1.0,
-        fallen=0.8,
-        action_cost=0.01,
-        energy_cost=0.05,
-        limit_cost=0.25,
-        limit_threshold=0.98,
-        limit_grows=True,
-    )
+    derived = ("sensordata", "qfrc_actuator", "qfrc_passive", "qfrc_constraint")
+    start_height_m = 1.34
+    spin_scale = 0.25
+    joint_velocity_scale = 0.1
 
     def prepare(self, context: StageContext) -> None:
-        """Also a buffer of how far joints are beyond the threshold."""
+        """Also read the motors' gears."""
         super().prepare(context)
+        gear = torch.tensor(self.engine.model.actuator_gear[:, 0], dtype=torch.float32, device=context.device)
+        self._gear_ratio = gear / gear.max()
+        self._alive = torch.tensor(ALIVE_REWARD, device=context.device)
         self._beyond = by_column(context.num_env, self.info.action_size, context.device)
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
@@ -55,9 +50,12 @@ class Humanoid(Locomotion):
         self.observe_joint_positions(state.qpos, out[:, JOINT_POSITIONS])
         self.observe_joint_velocities(state.qvel, out[:, JOINT_VELOCITIES])
         force = out[:, JOINT_FORCES]
-        actuator, passive, constraint = (state.derived[name][:, FREE_VELOCITIES:] for name in self.forces)
-        torch.add(actuator, passive, out=force).add_(constraint).mul_(self.rules.force_scale)
-        torch.mul(state.derived["sensordata"], self.rules.force_scale, out=out[:, FEET])
+        derived = state.derived
+        torch.add(
+            derived["qfrc_actuator"][:, FREE_VELOCITIES:], derived["qfrc_passive"][:, FREE_VELOCITIES:], out=force
+        )
+        force.add_(derived["qfrc_constraint"][:, FREE_VELOCITIES:]).mul_(FORCE_SCALE)
+        torch.mul(derived["sensordata"], FORCE_SCALE, out=out[:, FEET])
         out[:, ACTIONS] = state.action
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
@@ -66,11 +64,13 @@ class Humanoid(Locomotion):
         Costs: 0.01 sum a^2; energy 0.05 sum |a v| g; limits 0.25 sum g (|q| - 0.98) / 0.02 where |q| > 0.98,
         with q and v the scaled positions and velocities of the observation and g = gear / 135 N m.
         """
-        action, costs, beyond, rules = state.action, self._costs.terms, self._beyond, self.rules
+        action, costs, beyond = state.action, self._costs.terms, self._beyond
         # In units of the energy's cost; limits are those of the gear's joint, too.
         torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_()
-        torch.abs(obs[:, JOINT_POSITIONS], out=beyond).sub_(rules.limit_threshold).clamp_(min=0.0)
-        slope = rules.limit_cost / (1.0 - rules.limit_threshold)
-        costs.add_(beyond, alpha=slope / rules.energy_cost).mul_(self._gear_ratio)
-        costs.addcmul_(action, action, value=rules.action_cost / rules.energy_cost)
-        self.sum_up(obs, reward, terminated)
+        torch.abs(obs[:, JOINT_POSITIONS], out=beyond).sub_(LIMIT_THRESHOLD).clamp_(min=0.0)
+        costs.add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD) / ENERGY_COST).mul_(self._gear_ratio)
+        costs.addcmul_(action, action, value=ACTION_COST / ENERGY_COST)
+        self.reward_posture(obs, self._alive, reward)
+        self.reward_progress(reward)
+        reward.sub_(self._costs.total(), alpha=ENERGY_COST)
+        self.fallen(obs, FALLEN_M, DEATH_REWARD, reward, terminated)

@@ -6,16 +6,17 @@ from gmiflow.runtime.noise import CounterNoise
 from gmiflow.sim.standalone import standalone_context
 from gmiflow.tasks.ant import Ant
 from gmiflow.tasks.ball_balance import BallBalance
-from gmiflow.tasks.base import Snapshot, Task
+from gmiflow.tasks.base import Task
 from gmiflow.tasks.cartpole import CartPole, CartPoleSwingUp
 from gmiflow.tasks.humanoid import Humanoid
+from gmiflow.tasks.snapshot import Snapshot
 
 TASK_CLASSES = (CartPole, CartPoleSwingUp, Ant, Humanoid, BallBalance)
 
 
 def make_task(cls: type[Task], num_env: int = 8, *, env_offset: int = 0, seed: int = 1, **options) -> Task:
     task = cls()
-    noise = CounterNoise(seed=seed, num_env=num_env, env_offset=env_offset, device=options.get("device", "cpu"))
+    noise = CounterNoise(seed=seed, num_env=num_env, env_offset=env_offset)
     task.setup(standalone_context(num_env, env_offset=env_offset, seed=seed, noise=noise, **options))
     return task
 

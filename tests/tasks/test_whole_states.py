@@ -12,8 +12,8 @@ import torch
 from task_support import make_task
 
 from gmiflow.tasks.ant import Ant
-from gmiflow.tasks.base import Snapshot
 from gmiflow.tasks.humanoid import Humanoid
+from gmiflow.tasks.snapshot import Snapshot
 
 COUNT = 256
 DT = 0.0166
