@@ -72,7 +72,6 @@ class Engine(ABC):
         qvel: f32 [num_env, nv], generalised velocities, current after `step`.
         ctrl: f32 [num_env, nu], written by the task before `step`.
         derived: the fields asked for in `EngineSpec.derived`, f32 [num_env, n].
-        warmstart: of masked engines, f32 [num_env, nv], what the solver starts from; zero at an episode's start.
     """
 
     capturable: bool = False
@@ -82,7 +81,6 @@ class Engine(ABC):
     qvel: Tensor
     ctrl: Tensor
     derived: dict[str, Tensor]
-    warmstart: Tensor
 
     @abstractmethod
     def step(self) -> None:

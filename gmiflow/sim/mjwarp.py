@@ -101,7 +101,7 @@ class MjwarpEngine(Engine):
         # factorisation. Worlds without a constraint take one exact step.
         self._model.opt.run_qacc_smooth = False
         self._views = {name: wp.to_torch(getattr(self._data, name)) for name in _STATE}
-        self.qpos, self.qvel, self.warmstart = (self._views[name] for name in _STATE)
+        self.qpos, self.qvel = self._views["qpos"], self._views["qvel"]
         self.ctrl = wp.to_torch(self._data.ctrl)
         self.derived = {name: wp.to_torch(getattr(self._data, name)) for name in spec.derived}
         self._scratch = _TorchAllocator(self._device)
@@ -160,14 +160,14 @@ class MjwarpEngine(Engine):
         """Set the state of the simulations ``env``."""
         self.qpos.index_copy_(0, env, qpos)
         self.qvel.index_copy_(0, env, qvel)
-        self.warmstart.index_fill_(0, env, 0.0)
+        self._views["qacc_warmstart"].index_fill_(0, env, 0.0)
 
     def write_where(self, mask: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Set the state of the simulations where ``mask`` holds."""
         column = mask.unsqueeze(1)
         torch.where(column, qpos, self.qpos, out=self.qpos)
         torch.where(column, qvel, self.qvel, out=self.qvel)
-        self.warmstart.masked_fill_(column, 0.0)
+        self._views["qacc_warmstart"].masked_fill_(column, 0.0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Positions, velocities and warm start in float32."""
