@@ -50,7 +50,7 @@ PortType: TypeAlias = "TensorType | RecordType | WeightsType"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Port:
-    """A port of a stage: its direction, resolved type, and the range that its values are clamped to."""
+    """A port of a stage: its direction, resolved type, and the range that its values are said to be in."""
 
     name: str
     direction: Literal["in", "out"]
