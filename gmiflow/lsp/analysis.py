@@ -43,7 +43,7 @@ class Analysis:
         self.files = files
         self.hardware = hardware
         self._lock = RLock()
-        self._stamps: dict[Path, object] | None = None
+        self._stamps: dict[Path, object] = {}
         self._deep: Deep | None = None
 
     @property
@@ -54,7 +54,9 @@ class Analysis:
     @cached_property
     def checks(self) -> tuple[CheckResult, ...]:
         """The check of the file, with every workflow on every target."""
-        return check_all(self.name, hardware=self.hardware, files=self.files)
+        results = check_all(self.name, hardware=self.hardware, files=self.files)
+        self._stamps = {path: self.files.stamp(path) for path in _paths(results[0], self.document)}
+        return results
 
     @property
     def checked(self) -> CheckResult:
@@ -97,7 +99,7 @@ class Analysis:
 
     @property
     def deep(self) -> Deep:
-        """What the linter and the lowering passes say; takes as long as several checks."""
+        """What the linter and the lowering passes say."""
         with self._lock:
             if self._deep is None:
                 self._deep = self._lint_and_lower()
@@ -119,11 +121,12 @@ class Analysis:
         return dict(model.paths) if model is not None else {self.name: self.document.path}
 
     def is_current(self) -> bool:
-        """Whether nothing that the file imports has changed since the check."""
-        stamps = {path: self.files.stamp(path) for path in self.paths().values()}
-        if self._stamps is None:
-            self._stamps = stamps
-        return self._stamps == stamps
+        """Whether nothing that the file imports has changed since the check, or none was made yet."""
+        return all(self.files.stamp(path) == stamp for path, stamp in self._stamps.items())
+
+
+def _paths(checked: CheckResult, document: Document) -> list[Path]:
+    return list(checked.model.paths.values()) if checked.model is not None else [document.path]
 
 
 @dataclass(kw_only=True)
@@ -150,7 +153,6 @@ class Analyses:
                 or not analysis.is_current()
             ):
                 analysis = Analysis(document, self.files, self.hardware)
-                analysis.is_current()
                 self._kept[uri] = (self.files.generation, analysis)
             return analysis
 
