@@ -116,6 +116,7 @@ class StageContext:
         threads: CPU threads that this GMI may use.
         precision: "f32", "tf32" or "bf16"; what matrix products may use.
         policy: for agents and trainers, the module that `Agent.make_policy` returned, on ``device``.
+        max_staleness: policy versions that experience may be behind the trainer's policy.
     """
 
     stage: str
@@ -133,6 +134,7 @@ class StageContext:
     threads: int = 1
     precision: str = "f32"
     policy: nn.Module | None = None
+    max_staleness: int = 0
 
 
 class Simulator(ABC):

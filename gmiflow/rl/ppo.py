@@ -124,6 +124,31 @@ class LearnerSettings:
     normalize_value: bool = True
 
 
+class Reference:
+    """The policy that an update starts from, evaluated on experience that an older policy has made.
+
+    The learning rate follows the divergence from the recorded distribution. That of an older policy diverges
+    before the first step, which would make the rate swing between its bounds from iteration to iteration; what
+    counts is how far the update itself moves the policy. Importance ratios stay against the policy that acted.
+    (The two roles of the old policy: Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization".)
+    """
+
+    def __init__(self, backend: Backend, policy: ActorCritic, horizon: int, num_env: int, precision: str) -> None:
+        """Allocate for rollouts of ``horizon`` steps."""
+        actions = policy.layout.action
+        self._inference = backend.inference(policy, horizon * num_env, precision)
+        self._no_noise = policy.flat.new_zeros((horizon * num_env, actions))
+        self._mean, self._std = (policy.flat.new_zeros((horizon, num_env, actions)) for _ in range(2))
+
+    def renew(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The record with mean and standard deviation, [horizon, num_env, action], of the policy as it is now."""
+        self._inference.act(experience["obs"].flatten(0, 1), self._no_noise)
+        now = self._inference.experience
+        self._mean.view_as(now["mean"]).copy_(now["mean"])
+        self._std.view_as(now["mean"]).copy_(now["std"])
+        return {**experience, "mean": self._mean, "std": self._std}
+
+
 class Learner(Trainer):
     """Clipped PPO with an adaptive learning rate, equal on every replica by construction.
 
@@ -169,6 +194,10 @@ class Learner(Trainer):
             device=device,
         )
         self._build(backend, context.precision)
+        stale = context.max_staleness > 0
+        self._reference = (
+            Reference(backend, policy, context.horizon, context.num_env, context.precision) if stale else None
+        )
 
     def _build(self, backend: Backend, precision: str) -> None:
         """Buffers of samples and moments, gradient and optimizer."""
@@ -212,6 +241,8 @@ class Learner(Trainer):
         )
         if self._settings.normalize_value:
             self._policy.value_normalizer.merge(mean[1], variance[1], self._samples_total)
+        if self._reference is not None:
+            experience = self._reference.renew(experience)
         self._buffer.load(experience, estimator.advantage, estimator.returns, mean[0], variance[0])
         self._minibatches.shuffle(self._iteration)
         self._optimizer.sums.zero_()

@@ -139,4 +139,5 @@ def _stage_context(
         threads=gmi.threads,
         precision=training.precision,
         policy=policy,
+        max_staleness=training.max_staleness if training.execution == "overlap" else 0,
     )

@@ -160,3 +160,19 @@ def test_learns_to_stand_at_the_origin():
     # At rest the reward is 1 a step; an untrained policy drifts and gets below zero.
     assert sum(rewards[:3]) / 3 < -0.5
     assert sum(rewards[-5:]) / 5 > 0.5
+
+
+def test_what_an_older_policy_diverges_by_does_not_count():
+    """With `max_staleness`, KL and learning rate start from the policy that the update starts from."""
+    replica = make_replica(learner_params={"lr": 1e-4, "epochs": 1, "minibatches": 1})
+    replica.learner.setup(replace(replica.context, params={"lr": 1e-4, "epochs": 1, "minibatches": 1}, max_staleness=1))
+    own = make_context(params={"hidden": [16, 8]})
+    actor = Actor()
+    actor.setup(replace(own, policy=Actor.make_policy(own)))
+    replica.actor = actor
+    for _ in range(3):
+        replica.iterate(1)
+        assert replica.metrics["kl"].item() == pytest.approx(
+            0.0, abs=1e-6
+        )  # one minibatch: measured before the first step
+    assert replica.metrics["learning_rate"].item() == pytest.approx(1e-4 * 1.5**3)
