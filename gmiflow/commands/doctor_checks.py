@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import platform
 import resource
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +126,9 @@ def _package(group: str, name: str, extra: str) -> Check:
 
 def mpi_checks() -> tuple[Check, ...]:
     """A launcher of MPI programs."""
-    launcher = shutil.which("mpirun")
+    from gmiflow.runtime.launchers.mpi import find_mpirun
+
+    launcher = find_mpirun()
     if launcher is None:
         mend = "pip install 'gmiflow[mpi]' brings one; only runs over several machines need it"
         return (Check(group="MPI", name="mpirun", status="missing", detail="not installed", mend=mend),)
