@@ -14,7 +14,7 @@ from gmiflow.hardware import Hardware
 from gmiflow.lsp.documents import Document, Documents
 from gmiflow.lsp.indexing import index_unit
 from gmiflow.lsp.symbols import Index
-from gmiflow.passes.check import CheckResult, check_all
+from gmiflow.passes.check import CheckResult, check_all, without_collections
 from gmiflow.passes.imports import Loader, Unit
 from gmiflow.passes.lint import lint_results
 from gmiflow.passes.report import Report
@@ -106,6 +106,10 @@ class Analysis:
             return self._deep
 
     def _lint_and_lower(self) -> Deep:
+        with without_collections():  # once for all, for each compilation pauses them, too
+            return self._all_compilations()
+
+    def _all_compilations(self) -> Deep:
         found = list(lint_results(self.checks))
         compilations: list[Compilation] = []
         for result in self.checks:

@@ -81,6 +81,7 @@ class _Walker:
         self._unit = unit
         self._paths = paths
         self._file = file_key(path)
+        self._files = {unit: self._file}
         self.index = Index(unit=unit, file=self._file)
 
     # Declarations
@@ -379,7 +380,7 @@ class _Walker:
         }
 
     def _file_of(self, unit: Unit) -> str:
-        if unit is self._unit:
-            return self._file
-        path = self._paths.get(unit.source.name)
-        return file_key(path) if path is not None else unit.source.name
+        if unit not in self._files:
+            path = self._paths.get(unit.source.name)
+            self._files[unit] = file_key(path) if path is not None else unit.source.name
+        return self._files[unit]

@@ -6,6 +6,7 @@ The compiler reads them, so a file that is damaged or cannot be read is as good 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -92,7 +93,9 @@ def _driver() -> str:
     return ""
 
 
+@functools.cache
 def _version(package: str) -> str:
+    """Version of an installed package, "" without it; reading it takes longer than lowering a workflow."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
