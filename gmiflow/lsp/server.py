@@ -29,7 +29,6 @@ from gmiflow.lsp.requests import SHOW_GRAPH, SHOW_PLAN, register
 DEBOUNCE_SECONDS = 0.2
 """Pause in typing after which diagnostics are worked out."""
 
-
 log = logging.getLogger(__name__)
 
 
@@ -146,7 +145,7 @@ class Server(LanguageServer):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Let the client ask for hints and colours again, which may depend on other files."""
+        """Let the client ask for hints again, which may depend on other files."""
         workspace = self.client_capabilities.workspace
         if workspace is not None and workspace.inlay_hint is not None and workspace.inlay_hint.refresh_support:
             self.workspace_inlay_hint_refresh(None)
@@ -157,7 +156,7 @@ class Server(LanguageServer):
         """Write a text to a file of this server's own and ask the client to show it."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="gmiflow-lsp-"))
-        file = self._folder / name
+        file = self._folder / Path(name).name
         file.write_text(text, encoding="utf-8")
         external = file.suffix == ".svg"
         self.window_show_document(types.ShowDocumentParams(uri=uri_of(file), external=external))
