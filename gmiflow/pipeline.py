@@ -13,7 +13,6 @@ from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.check import CheckResult, check, without_collections
-from gmiflow.passes.comm_lowering import lower_comm
 from gmiflow.passes.mapping import map_workflow
 from gmiflow.passes.planning import plan as make_plan
 from gmiflow.passes.sizing import size
@@ -109,7 +108,9 @@ def _lower(workflow: Workflow, hardware: Hardware, stop_after: str, reached: dic
     verify.verify_sized(sized)
     if stop_after == "sizing":
         return
-    from gmiflow.profiles.store import collectives_for  # not for `check`: it looks packages up
+    # What `check` does not need is loaded here.
+    from gmiflow.passes.comm_lowering import lower_comm
+    from gmiflow.profiles.store import collectives_for
 
     target = workflow.target
     profile = collectives_for(hardware, target.device, target.gpu, target.devices)

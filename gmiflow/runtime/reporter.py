@@ -9,7 +9,7 @@ import threading
 import time
 
 from gmiflow.runtime.execution.clock import StageClock
-from gmiflow.runtime.launchers.ranks import Contact
+from gmiflow.runtime.launchers.contact import Contact
 from gmiflow.runtime.messages import Done, Heartbeat, Message, Progress, Saved, encode
 from gmiflow.runtime.rendezvous import Rendezvous
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from gmiflow.runtime.events import Failure, Iteration
 from gmiflow.runtime.launchers.local import LocalLauncher
 from gmiflow.runtime.launchers.mpi import MPILauncher, find_mpirun
-from gmiflow.runtime.launchers.rank_server import starter_environment
+from gmiflow.runtime.launchers.rank import starter_environment
 from gmiflow.runtime.supervisor import Limits
 
 pytestmark = pytest.mark.usefixtures("clean")

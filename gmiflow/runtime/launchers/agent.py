@@ -42,7 +42,7 @@ from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.forkserver import Keeper, SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
-from gmiflow.runtime.launchers.ranks import LAUNCH_FILE, Contact, call_launcher, own_rank
+from gmiflow.runtime.launchers.contact import LAUNCH_FILE, Contact, call_launcher, own_rank
 from gmiflow.runtime.linux import processor_ticks
 from gmiflow.runtime.processes import assign_cpus, environment
 from gmiflow.runtime.rendezvous import Progress, Rendezvous, clean_stale

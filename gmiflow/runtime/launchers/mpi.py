@@ -18,7 +18,8 @@ from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.launchers.base import Launcher
-from gmiflow.runtime.launchers.rank_server import RankOptions, RankServer, starter_environment
+from gmiflow.runtime.launchers.rank import RankOptions, starter_environment
+from gmiflow.runtime.launchers.rank_server import RankServer
 from gmiflow.runtime.processes import bare_requests
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import secrets
@@ -15,8 +14,6 @@ import selectors
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +21,8 @@ from typing import Any, Self
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.failure import LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.forkserver import SpawnRequest
-from gmiflow.runtime.launchers.ranks import LAUNCH_FILE, Contact, by_node, first_line, local_addresses, split_lines
+from gmiflow.runtime.launchers.contact import LAUNCH_FILE, Contact, by_node, first_line, local_addresses, split_lines
+from gmiflow.runtime.launchers.rank import Node, Rank, RankOptions
 from gmiflow.runtime.linux import die_with_parent
 from gmiflow.runtime.rendezvous import Rendezvous
 
@@ -33,58 +31,6 @@ logger = logging.getLogger(__name__)
 _END_S = 5.0
 _LOST = -int(signal.SIGKILL)
 """Status of a process whose rank is gone: the kernel kills it with its rank."""
-
-
-@dataclass
-class Rank:
-    """What is known of a rank that has called.
-
-    Attributes:
-        first: id of the first GMI of its process.
-        spawned, exited: what became of its process.
-        looked: state letter and processor time of its process, as last told.
-    """
-
-    number: int
-    first: int
-    node: str
-    connection: socket.socket
-    buffer: bytes = b""
-    spawned: bool = False
-    exited: bool = False
-    looked: tuple[str, int] = ("S", 0)
-
-    def ask(self, **request: object) -> None:
-        """Send a request; a rank that is gone shows by its silence."""
-        with contextlib.suppress(OSError):
-            self.connection.sendall(json.dumps(request).encode() + b"\n")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankOptions:
-    """How ranks are started.
-
-    Attributes:
-        command: starts all of them, or None when something else does.
-        environment: of the command; None for this process's.
-        what: name of the starter in a sentence.
-        everywhere: whether ranks may be on other machines.
-        ranks_per_node: how many consecutive ranks share memory; 0 for those of one host name.
-    """
-
-    command: tuple[str, ...] | None
-    environment: dict[str, str] | None = None
-    what: str = "mpirun"
-    everywhere: bool = False
-    ranks_per_node: int = 0
-
-
-@dataclass
-class _Node:
-    """A machine: its ranks in order; the first makes the slices."""
-
-    name: str
-    ranks: list[Rank] = field(default_factory=list[Rank])
 
 
 class RankServer:
@@ -117,7 +63,7 @@ class RankServer:
         self._ranks: dict[int, Rank] = {}
         self._requests: dict[int, SpawnRequest] = {}
         self._news: list[dict[str, Any]] = []
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._ended = False
         self._file = run_dir / LAUNCH_FILE
         self._secret = secrets.token_hex(16)
@@ -257,7 +203,7 @@ class RankServer:
             return
         ordered = [self._ranks[number] for number in range(len(self._processes))]
         for name, numbers in by_node([rank.node for rank in ordered]).items():
-            self._nodes[name] = _Node(name, [self._ranks[number] for number in numbers])
+            self._nodes[name] = Node(name, [self._ranks[number] for number in numbers])
         if problem := self._split_gpu():
             self._fail(problem)
             return
@@ -312,7 +258,7 @@ class RankServer:
             rank.exited = rank.exited or kind == "exited"
             self._news.append(message)
 
-    def _spawn_on(self, node: _Node, prepared: dict[str, Any]) -> None:
+    def _spawn_on(self, node: Node, prepared: dict[str, Any]) -> None:
         """Start the processes of a machine whose slices are made."""
         place = ["--rendezvous", prepared["rendezvous"]]
         place += ["--mpi-node", node.name] if len(self._nodes) > 1 else []
@@ -346,8 +292,3 @@ class RankServer:
     def _of(self, gmi: int) -> Rank | None:
         number = self._processes.index(gmi)
         return self._ranks.get(number)
-
-
-def starter_environment(path_entries: Sequence[str]) -> dict[str, str]:
-    """The environment of the starter: ranks find the same modules as this process."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path_entries)}

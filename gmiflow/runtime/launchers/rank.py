@@ -1,0 +1,67 @@
+"""What the launcher knows of its ranks, and how they are started. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Rank:
+    """What is known of a rank that has called.
+
+    Attributes:
+        first: id of the first GMI of its process.
+        spawned, exited: what became of its process.
+        looked: state letter and processor time of its process, as last told.
+    """
+
+    number: int
+    first: int
+    node: str
+    connection: socket.socket
+    buffer: bytes = b""
+    spawned: bool = False
+    exited: bool = False
+    looked: tuple[str, int] = ("S", 0)
+
+    def ask(self, **request: object) -> None:
+        """Send a request; a rank that is gone shows by its silence."""
+        with contextlib.suppress(OSError):
+            self.connection.sendall(json.dumps(request).encode() + b"\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankOptions:
+    """How ranks are started.
+
+    Attributes:
+        command: starts all of them, or None when something else does.
+        environment: of the command; None for this process's.
+        what: name of the starter in a sentence.
+        everywhere: whether ranks may be on other machines.
+        ranks_per_node: how many consecutive ranks share memory; 0 for those of one host name.
+    """
+
+    command: tuple[str, ...] | None
+    environment: dict[str, str] | None = None
+    what: str = "mpirun"
+    everywhere: bool = False
+    ranks_per_node: int = 0
+
+
+@dataclass
+class Node:
+    """A machine: its ranks in order; the first makes the slices."""
+
+    name: str
+    ranks: list[Rank] = field(default_factory=list[Rank])
+
+
+def starter_environment(path_entries: Sequence[str]) -> dict[str, str]:
+    """The environment of the starter: ranks find the same modules as this process."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path_entries)}
