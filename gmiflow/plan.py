@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -216,14 +217,16 @@ class LaunchPlan:
 
     @classmethod
     def from_json(cls, text: str) -> LaunchPlan:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote; `plan_check.read_plan` looks it through too.
 
         Raises:
             PlanError: with the JSON path of the first field that is wrong.
         """
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
+            data = json.loads(text, parse_constant=_not_finite, parse_float=_finite)
+        except RecursionError as error:
+            raise PlanError("not a plan: it is nested too deeply") from error
+        except ValueError as error:  # not JSON, or a number of more digits than Python reads
             raise PlanError(f"not a plan: {error}") from error
         if not isinstance(data, dict):
             raise PlanError("not a plan: the top level is not an object")
@@ -231,6 +234,15 @@ class LaunchPlan:
         if version != PLAN_VERSION:
             raise PlanError(f"plan version {version!r} is not supported (this gmiflow reads {PLAN_VERSION})")
         return _decode(cls, data, "plan")
+
+
+def _not_finite(word: str) -> float:
+    raise ValueError(f"{word} is not a number that a plan may have")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _not_finite(digits)
 
 
 _encode_leaf = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

@@ -14,6 +14,7 @@ ALLOWED = {
     "diagnostics": {"source", "codes"},
     "diagnostic_formats": {"source", "codes", "diagnostics"},
     "compatibility": {"plan"},
+    "plan_check": {"plan"},
     "syntax": {"source", "diagnostics", "codes", "resources", "plan"},
     "ir": {"source", "plan"},
     "passes": {

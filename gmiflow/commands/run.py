@@ -22,6 +22,7 @@ from gmiflow.commands.plan_view import headline, table
 from gmiflow.commands.report import finish, show
 from gmiflow.pipeline import compile_file
 from gmiflow.plan import LaunchPlan, PlanError
+from gmiflow.plan_check import read_plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +99,7 @@ def _from_plan(path: Path, chosen: dict[str, Any]) -> Job:
     if given:
         raise click.UsageError(f"{path} is compiled already: --{given[0].replace('_', '-')} needs the .gmi file")
     try:
-        plan = LaunchPlan.from_json(path.read_text(encoding="utf-8"))
+        plan = read_plan(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (PlanError, UnicodeDecodeError) as error:

@@ -1,0 +1,193 @@
+"""What a launch plan must say beyond the types of its fields; `gmiflow run` reads plans here.
+
+The compiler verifies what it writes. A plan that was edited or made elsewhere is looked through before anything
+is started, since the runtime could only hang, train something else, or write outside of the run directory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gmiflow.plan import CollectivePlan, GMIPlan, LaunchPlan, PlanError, TrainingPlan
+
+MOST = 2**53
+"""Largest count: what every reader of JSON can hold exactly."""
+LONGEST_NAME_BYTES = 200
+"""Of a name that becomes a file: file systems take 255, and suffixes are added."""
+
+_TRAINING_COUNTS = ("num_env", "horizon", "stratum", "iterations")
+_GMI_COUNTS = ("cores", "threads", "num_env")
+
+
+def read_plan(text: str) -> LaunchPlan:
+    """Read what `LaunchPlan.to_json` wrote, and look it through.
+
+    Raises:
+        PlanError: with the JSON path of the first field that is wrong.
+    """
+    plan = LaunchPlan.from_json(text)
+    validate(plan)
+    return plan
+
+
+def validate(plan: LaunchPlan) -> None:
+    """Look through a plan whose fields have the right types.
+
+    Raises:
+        PlanError: with the JSON path of the first field that is wrong.
+    """
+    _require(len(plan.trainings) > 0, "plan.trainings", "there is none")
+    _require(len(plan.gmis) > 0, "plan.gmis", "there is none")
+    _plain(plan.source.workflow, "plan.source.workflow")
+    _counts(plan.target, ("devices", "gmi_per_gpu", "cores"), "plan.target")
+    _not_negative(plan.target.memory_mib, "plan.target.memory_mib")
+    _unique((training.name for training in plan.trainings), "plan.trainings", ".name")
+    for index, training in enumerate(plan.trainings):
+        _training(training, f"plan.trainings[{index}]")
+    by_name = {training.name: training for training in plan.trainings}
+    _unique((gmi.program for gmi in plan.gmis), "plan.gmis", ".program")
+    for index, gmi in enumerate(plan.gmis):
+        _gmi(plan, index, gmi, by_name)
+    _unique((group.name for group in plan.collectives), "plan.collectives", ".name")
+    for index, group in enumerate(plan.collectives):
+        _collective(plan, group, by_name, f"plan.collectives[{index}]")
+    members: dict[str, list[GMIPlan]] = {name: [] for name in by_name}
+    for gmi in plan.gmis:
+        members[gmi.training].append(gmi)
+    groups: dict[str, list[CollectivePlan]] = {name: [] for name in by_name}
+    for group in plan.collectives:
+        groups[group.training].append(group)
+    for index, training in enumerate(plan.trainings):
+        path = f"plan.trainings[{index}]"
+        _environments(training, members[training.name], path)
+        _reduced(training, members[training.name], groups[training.name], path)
+
+
+def _training(training: TrainingPlan, path: str) -> None:
+    """One training without its GMIs."""
+    _plain(training.name, f"{path}.name")
+    _counts(training, _TRAINING_COUNTS, path)
+    _not_negative(training.checkpoint_every, f"{path}.checkpoint_every")
+    _not_negative(training.max_staleness, f"{path}.max_staleness")
+    rest = training.num_env % training.stratum
+    _require(rest == 0, f"{path}.num_env", f"{training.num_env} is not a multiple of the stratum {training.stratum}")
+    _require(len(training.stages) > 0, f"{path}.stages", "there is none")
+    names = {stage.name for stage in training.stages}
+    for index, stage in enumerate(training.stages):
+        _require(stage.name.isidentifier(), f"{path}.stages[{index}].name", f"{stage.name!r} is not a name")
+    _unique((stage.name for stage in training.stages), f"{path}.stages", ".name")
+    _unique((stage.role for stage in training.stages), f"{path}.stages", ".role")
+    for index, edge in enumerate(training.edges):
+        for end in ("source", "target"):
+            stage, _, port = getattr(edge, end).partition(".")
+            place = f"{path}.edges[{index}].{end}"
+            _require(bool(port), place, f"{getattr(edge, end)!r} is not stage.port")
+            _require(stage in names, place, f"training {training.name!r} has no stage {stage!r}")
+        _counts(edge, ("depth",), f"{path}.edges[{index}]")
+
+
+def _gmi(plan: LaunchPlan, index: int, gmi: GMIPlan, trainings: dict[str, TrainingPlan]) -> None:
+    """One GMI: its number, its names, its counts and its process."""
+    path = f"plan.gmis[{index}]"
+    _require(gmi.id == index, f"{path}.id", f"expected {index}, got {gmi.id} (ids count from 0 in order)")
+    _require(gmi.training in trainings, f"{path}.training", f"there is no training {gmi.training!r}")
+    _plain(gmi.program, f"{path}.program")
+    _require(gmi.program.endswith(".py"), f"{path}.program", f"{gmi.program!r} does not end in .py")
+    _counts(gmi, _GMI_COUNTS, path)
+    for name in ("device", "env_offset", "memory_mib"):
+        _not_negative(getattr(gmi, name), f"{path}.{name}")
+    _require(0.0 < gmi.share <= 1.0, f"{path}.share", f"expected more than 0 and at most 1, got {gmi.share:g}")
+    training = trainings[gmi.training]
+    names = {stage.name for stage in training.stages}
+    _require(len(gmi.stages) > 0, f"{path}.stages", "there is none")
+    _unique(gmi.stages, f"{path}.stages", "")
+    for number, name in enumerate(gmi.stages):
+        _require(name in names, f"{path}.stages[{number}]", f"training {gmi.training!r} has no stage {name!r}")
+    for name in ("num_env", "env_offset"):
+        value = getattr(gmi, name)
+        broken = f"{value} is not a multiple of the stratum {training.stratum}"
+        _require(value % training.stratum == 0, f"{path}.{name}", broken)
+    if gmi.host is not None:
+        _host(plan, gmi, gmi.host, f"{path}.host")
+
+
+def _host(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
+    """The first GMI of a shared process: it names itself, and all of the process are on one device."""
+    _require(0 <= number < len(plan.gmis), path, f"there is no GMI {number}")
+    host = plan.gmis[number]
+    first = number <= gmi.id and host.host == number
+    _require(first, path, f"GMI {number} is not the first of a shared process, which names itself as its host")
+    same = (host.device, host.backend) == (gmi.device, gmi.backend)
+    _require(same, path, f"GMI {number} has another device or backend than GMI {gmi.id}")
+
+
+def _collective(plan: LaunchPlan, group: CollectivePlan, trainings: dict[str, TrainingPlan], path: str) -> None:
+    """One collective: its members are GMIs of its training, each once."""
+    _require(group.training in trainings, f"{path}.training", f"there is no training {group.training!r}")
+    _require(len(group.members) > 1, f"{path}.members", f"expected two or more, got {len(group.members)}")
+    _unique(group.members, f"{path}.members", "")
+    for index, member in enumerate(group.members):
+        place = f"{path}.members[{index}]"
+        _require(0 <= member < len(plan.gmis), place, f"there is no GMI {member}")
+        own = plan.gmis[member].training
+        _require(own == group.training, place, f"GMI {member} is of training {own!r}, not {group.training!r}")
+
+
+def _environments(training: TrainingPlan, gmis: list[GMIPlan], path: str) -> None:
+    """The GMIs that run a stage have all environments of the training, each once."""
+    for index, stage in enumerate(training.stages):
+        parts = [gmi for gmi in gmis if stage.name in gmi.stages]
+        _require(len(parts) > 0, f"{path}.stages[{index}]", f"no GMI runs stage {stage.name!r}")
+        expected = 0
+        for gmi in sorted(parts, key=lambda part: (part.env_offset, part.id)):
+            gap = f"the ranges of stage {stage.name!r} go on at environment {expected}, not {gmi.env_offset}"
+            _require(gmi.env_offset == expected, f"plan.gmis[{gmi.id}].env_offset", gap)
+            expected += gmi.num_env
+        short = f"the GMIs of stage {stage.name!r} have {expected} environments, not {training.num_env}"
+        _require(expected == training.num_env, f"{path}.num_env", short)
+
+
+def _reduced(training: TrainingPlan, gmis: list[GMIPlan], groups: list[CollectivePlan], path: str) -> None:
+    """Several trainers of one training reduce their gradients all together; else each would train alone."""
+    trainers = {stage.name for stage in training.stages if stage.role == "trainer"}
+    several = {gmi.id for gmi in gmis if trainers.intersection(gmi.stages)}
+    _require(len(groups) < 2, path, f"training {training.name!r} has {len(groups)} collectives, and one is used")
+    joined = set(groups[0].members) if groups else set[int]()
+    if len(several) > 1 or joined:
+        what = f"GMIs {', '.join(map(str, sorted(several)))} run its trainer, and a collective joins "
+        what += ", ".join(map(str, sorted(joined))) or "none"
+        _require(several == joined, path, what)
+
+
+def _plain(name: str, path: str) -> None:
+    """A name that becomes one of a file or folder inside the run directory."""
+    plain = name not in ("", ".", "..") and not any(mark in name for mark in "/\\") and name.isprintable()
+    _require(plain, path, f"{name!r} is not a plain file name")
+    size = len(name.encode())
+    _require(size <= LONGEST_NAME_BYTES, path, f"{size} bytes are too long for a file name")
+
+
+def _counts(owner: object, names: Iterable[str], path: str) -> None:
+    for name in names:
+        value: int = getattr(owner, name)
+        _require(value >= 1, f"{path}.{name}", f"expected 1 or more, got {value}")
+        _require(value <= MOST, f"{path}.{name}", "the number is too large")
+
+
+def _not_negative(value: int, path: str) -> None:
+    _require(value >= 0, path, f"expected 0 or more, got {value}")
+    _require(value <= MOST, path, "the number is too large")
+
+
+def _unique(values: Iterable[object], path: str, field: str) -> None:
+    """Refuse the first value that stands twice; ``field`` is the part of its path after the index."""
+    seen: Counter[object] = Counter()
+    for index, value in enumerate(values):
+        seen[value] += 1
+        _require(seen[value] == 1, f"{path}[{index}]{field}", f"{value!r} stands twice")
+
+
+def _require(condition: bool, path: str, message: str) -> None:
+    if not condition:
+        raise PlanError(f"{path}: {message}")
