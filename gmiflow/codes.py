@@ -83,6 +83,7 @@ TITLES: Final[dict[str, str]] = {
     "E0713": "a GPU or its MPS daemon failed under its GMIs",
     "E0714": "a GMI ran out of GPU memory",
     "E0715": "a task cannot be drawn",
+    "E0716": "a training has numbers that are not finite",
     # Wxxxx: lint
     "W0101": "allow comment without a reason",
     "W0102": "allow comment that allows nothing",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.events import Checkpoint, Event, Iteration, Restarting, Started
+from gmiflow.runtime.events import Checkpoint, Event, Iteration, Restarting, Slow, Started, Stopping
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -47,8 +47,8 @@ class LineView:
             self._iteration(event)
         elif isinstance(event, Checkpoint):
             click.echo(f"{event.training}: checkpoint {event.path}", err=True)
-        elif isinstance(event, Restarting):
-            click.echo(restart_text(event), err=True)
+        elif isinstance(event, Restarting | Slow | Stopping):
+            click.echo(notice(event), err=True)
 
     def _iteration(self, event: Iteration) -> None:
         rate = self._rates[event.training]
@@ -100,8 +100,8 @@ class BarView:
             self._progress.console.print(started_text(event), highlight=False)
             for name, iteration in event.iteration.items():
                 self._progress.update(self._tasks[name], completed=iteration)
-        elif isinstance(event, Restarting):
-            self._progress.console.print(restart_text(event), highlight=False)
+        elif isinstance(event, Restarting | Slow | Stopping):
+            self._progress.console.print(notice(event), highlight=False)
         elif isinstance(event, Iteration):
             rate = self._rates[event.training]
             rate.add(event)
@@ -168,8 +168,12 @@ def started_text(event: Started) -> str:
     return "\n".join([first, *fallbacks(event.lowering)])
 
 
-def restart_text(event: Restarting) -> str:
-    """When a failed run is started again."""
+def notice(event: Restarting | Slow | Stopping) -> str:
+    """What a person should know while waiting."""
+    if isinstance(event, Stopping):
+        return "stopping after this iteration, with a checkpoint; Ctrl-C again stops at once"
+    if isinstance(event, Slow):
+        return f"GMI {event.gmi}: {event.stage} has been at work on one call for {event.stage_s:.0f} s"
     return f"starting all GMIs again from the last checkpoints (restart {event.restart} of at most {event.limit})"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -19,13 +20,14 @@ from gmiflow.runtime.checkpoint import (
     weights_checksum,
 )
 from gmiflow.runtime.context import GMIContext
+from gmiflow.runtime.divergence import find_culprit
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import GraphExecution
 from gmiflow.runtime.execution.overlap import OverlapExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, DIVERGED, error
 from gmiflow.runtime.messages import Done, Message, Progress, Ready, Saved
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
 from gmiflow.runtime.stages import build_stages
@@ -188,6 +190,8 @@ class GMIRuntime:
             communicate_s = min(self._communicated_s(), statistics.learn_s)
             now = time.perf_counter()
             iteration_s, self._reported_s = now - self._reported_s, now
+            if not all(map(math.isfinite, (statistics.return_sum, *statistics.metrics.values()))):
+                self._require_finite(self._reported)
             self._reporter.send(
                 Progress(
                     gmi=context.id,
@@ -204,6 +208,20 @@ class GMIRuntime:
                     metrics=statistics.metrics,
                     diagnostics=self._diagnostics(flush),
                 )
+            )
+
+    @_at_work
+    def _require_finite(self, iteration: int) -> None:
+        """E0716 when a stage has given NaN or infinity, whatever the trainer makes of its metrics."""
+        self._execution.settle()
+        names = {stage.role: stage.name for stage in self.context.training.stages}
+        culprit = find_culprit(self.stages, self._execution.rollout, names)
+        if culprit is not None:
+            self.clock.enter(self.clock.index(culprit.stage))  # the failure is at that stage
+            raise error(
+                DIVERGED,
+                f"{culprit.what} is not finite (NaN or infinity) in iteration {iteration}",
+                "the last checkpoint is from before: `gmiflow run --resume RUN` goes on from it",
             )
 
     def _diagnostics(self, now: bool) -> dict[str, float]:
@@ -231,6 +249,8 @@ class GMIRuntime:
             return
         control, iteration = context.control, self.iteration
         checksum = self._agreed_checksum()
+        if not all(bool(torch.isfinite(value).all()) for value in self.stages.policy.state_dict().values()):
+            self._require_finite(iteration)
         control.all_reduce(self._since_checkpoint, "sum")
         episodes, return_sum = self._since_checkpoint.tolist()
         self._since_checkpoint.zero_()

@@ -95,6 +95,20 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Slow:
+    """A stage of a GMI has been at work on one call for ``stage_s`` seconds; said once per call."""
+
+    gmi: int
+    stage: str
+    stage_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stopping:
+    """Ctrl-C was heard: the run ends at the next iteration boundary, with a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Restarting:
     """All GMIs have ended after a failure and are started again, from the last checkpoints.
 
@@ -131,7 +145,7 @@ class ReplicaSummary:
     half_width: float | None
 
 
-Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Restarting | Finished
+Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Slow | Stopping | Restarting | Finished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

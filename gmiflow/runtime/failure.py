@@ -22,6 +22,7 @@ LAUNCH_FAILED: Final = "E0711"
 SLICE_UNPROVEN: Final = "E0712"
 GPU_FAULT: Final = "E0713"
 GPU_MEMORY: Final = "E0714"
+DIVERGED: Final = "E0716"
 NOT_DRAWN: Final = "E0715"
 CODES: Final = {
     STAGE_RAISED: "a stage raised an exception",
@@ -38,6 +39,7 @@ CODES: Final = {
     SLICE_UNPROVEN: "a GMI did not get the slice that the plan gives it",
     GPU_FAULT: "a GPU or its MPS daemon failed under its GMIs",
     GPU_MEMORY: "a GMI ran out of GPU memory",
+    DIVERGED: "a training has numbers that are not finite",
     NOT_DRAWN: "a task cannot be drawn",
 }
 """What each code means, in a few words."""

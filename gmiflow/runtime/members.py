@@ -28,6 +28,9 @@ class Limits:
         terminate_s: between SIGTERM and SIGKILL.
         collective_s: how long a GMI waits for a peer in a collective.
         start_s: until the fork server has loaded torch and forked every GMI.
+        slow_s: a call of a stage that takes longer is mentioned.
+        stuck_s: a call of a stage that takes longer counts as hanging.
+        server_s: between SIGKILL to the GMIs and SIGKILL to the server that should have passed it on.
     """
 
     silence_s: float = 10.0
@@ -36,6 +39,9 @@ class Limits:
     terminate_s: float = 2.0
     collective_s: float = 300.0
     start_s: float = 300.0
+    slow_s: float = 60.0
+    stuck_s: float = 900.0
+    server_s: float = 5.0
 
 
 @dataclass
@@ -48,6 +54,7 @@ class Member:
         heard: when the last message arrived.
         ticks: processor time when it had been silent for a while; -1 while it talks.
         failed: it has told its failure, or was found silent.
+        slow: the call of a stage that it is in has been mentioned as slow.
         slice: the proof of its slice.
     """
 
@@ -61,6 +68,7 @@ class Member:
     ready: Ready | None = None
     done: Done | None = None
     failed: bool = False
+    slow: bool = False
     slice: dict[str, object] = field(default_factory=dict[str, object])
 
 
@@ -89,7 +97,10 @@ def judge_silence(
 
 def ending(status: int) -> str:
     """How a process ended, by its exit status; negative means a signal."""
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    if status >= 0:
+        return f"ended with status {status}"
+    named = -status in {known.value for known in signal.Signals}
+    return f"killed by {signal.Signals(-status).name if named else f'signal {-status}'}"
 
 
 def last_lines(log: Path) -> tuple[str, ...]:

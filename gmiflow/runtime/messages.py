@@ -9,6 +9,9 @@ from typing import Any, TypeAlias, cast
 
 from gmiflow.runtime.failure import RuntimeFailure
 
+RUNTIME_NAME = "runtime"
+"""What a heartbeat says in place of a stage when none is at work."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:

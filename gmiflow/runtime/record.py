@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from gmiflow.runtime.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+logger = logging.getLogger(__name__)
 
 
 def scalars(event: Iteration) -> dict[str, float]:
@@ -50,6 +53,7 @@ class Recorder:
         names = list(trainings)
         self._path = run_dir.metrics
         self._again = set(names) if again else set[str]()
+        self._broken = False
         self._metrics = run_dir.metrics.open("a", encoding="utf-8")
         only = len(names) == 1
         self._writers = {
@@ -57,7 +61,19 @@ class Recorder:
         }
 
     def iteration(self, event: Iteration, machine: Mapping[str, float] | None = None) -> None:
-        """Write one iteration; ``machine`` are further numbers for TensorBoard."""
+        """Write one iteration; ``machine`` are further numbers for TensorBoard.
+
+        What cannot be written (a full disk, a directory that is gone) is said once: a curve is not worth the training.
+        """
+        if self._broken:
+            return
+        try:
+            self._write(event, machine)
+        except OSError as problem:
+            self._broken = True
+            logger.warning("curves are not written any more: %s", problem)
+
+    def _write(self, event: Iteration, machine: Mapping[str, float] | None) -> None:
         if event.training in self._again:
             self._again.remove(event.training)
             self._drop_from(event.training, event.iteration)
@@ -91,9 +107,11 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is buffered."""
-        self._metrics.close()
-        for writer in self._writers.values():
-            writer.close()
+        for file in (self._metrics, *self._writers.values()):
+            try:
+                file.close()
+            except OSError as problem:
+                logger.warning("curves are not complete: %s", problem)
 
 
 def write_report(path: Path, result: RunResult, details: Mapping[str, Any]) -> None:
@@ -114,9 +132,13 @@ def write_report(path: Path, result: RunResult, details: Mapping[str, Any]) -> N
         "failures": failures,
         **details,
     }
+    text = json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
     temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(_finite(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as problem:
+        logger.warning("the report cannot be written: %s", problem)
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON

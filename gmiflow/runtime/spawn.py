@@ -77,6 +77,10 @@ class ForkServer:
         """Send a signal to the process group of a GMI, if it still runs."""
         self._send({"do": "signal", "gmi": gmi, "signal": int(number)})
 
+    def kill(self) -> None:
+        """End the server by force; the kernel ends its children."""
+        self._process.kill()
+
     def look(self, gmi: int, pid: int) -> tuple[str, int] | None:
         """State letter and processor time (in clock ticks) of a GMI's process; None when it has ended."""
         del gmi

@@ -15,13 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gmiflow.plan import LaunchPlan, StagePlan
-from gmiflow.runtime.events import Checkpoint, Event, Failure, Started, Status
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Slow, Started, Status, Stopping
 from gmiflow.runtime.failure import CONSEQUENCES, GMI_DIED, GMI_SILENT, LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.launchers.base import ProcessServer
 from gmiflow.runtime.members import Limits, Member, ending, integers, judge_silence, last_lines, readable
 from gmiflow.runtime.merge import TrainingMerger
-from gmiflow.runtime.messages import Done, Failed, Heartbeat, Hello, Message, Progress, Ready, Saved, decode
+from gmiflow.runtime.messages import (
+    RUNTIME_NAME,
+    Done,
+    Failed,
+    Heartbeat,
+    Hello,
+    Message,
+    Progress,
+    Ready,
+    Saved,
+    decode,
+)
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory
 
@@ -66,7 +77,7 @@ class Supervisor:
             first: tuple(self._members[gmi.id] for gmi in gmis) for first, gmis in plan.processes().items()
         }
         self._start = self._looked = time.monotonic()
-        self._stop_at = self._kill_at = float("inf")
+        self._stop_at = self._kill_at = self._abandon_at = float("inf")
         self._terminating = False
         self._server_alive = True
         progress = rendezvous.progress()
@@ -223,7 +234,7 @@ class Supervisor:
             case Hello():
                 member.slice = message.slice
             case Heartbeat():
-                pass
+                self._check_call(member, message)
 
     def _started(self) -> Started:
         return Started(
@@ -274,12 +285,14 @@ class Supervisor:
         """Ctrl-C once: stop at the next iteration boundary. Again, or another signal: stop now."""
         for number in numbers:
             first, self.stopped_by = self.stopped_by is None, number
-            if first and number == signal.SIGINT:
+            working = all(member.ready is not None for member in self._members.values())
+            if first and working and number == signal.SIGINT:
+                self._on_event(Stopping())
                 for member in self._members.values():
                     if member.connection is not None:
                         with contextlib.suppress(OSError):  # it is just ending
                             member.connection.send(STOP)
-            else:
+            else:  # also while GMIs start: nothing is lost
                 self._terminate()
 
     # Time
@@ -291,6 +304,9 @@ class Supervisor:
             for member in self._members.values():
                 member.heard = now
         self._looked = now
+        if now >= self._abandon_at:
+            self._abandon_at = float("inf")
+            self._server.kill()  # it does not pass signals on; its processes end with it
         if now >= self._kill_at:
             self._kill_all()
         elif now >= self._stop_at:
@@ -327,6 +343,19 @@ class Supervisor:
         message = f"GMI {member.plan.id} {verdict}{_during(stage)}"
         self._fail(member, RuntimeFailure(code=GMI_SILENT, message=message), f"silent for {silent_s:.0f} s")
         member.failed = True
+
+    def _check_call(self, member: Member, beat: Heartbeat) -> None:
+        """Mention a call of a stage that takes long, and report one that never ends."""
+        if beat.stage == RUNTIME_NAME or beat.stage_s < self._limits.slow_s:
+            member.slow = False
+            return
+        if not member.slow:
+            member.slow = True
+            self._on_event(Slow(gmi=beat.gmi, stage=beat.stage, stage_s=beat.stage_s))
+        if beat.stage_s > self._limits.stuck_s and not member.failed:
+            message = f"GMI {beat.gmi}: {beat.stage} has not come back from one call for {beat.stage_s:.0f} s"
+            self._fail(member, RuntimeFailure(code=GMI_SILENT, message=message), "hanging")
+            member.failed = True
 
     # Stopping
 
@@ -369,7 +398,7 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         """SIGKILL to those that ignored SIGTERM, once their work is off the device."""
-        self._kill_at = float("inf")
+        self._kill_at, self._abandon_at = float("inf"), time.monotonic() + self._limits.server_s
         for members in self._processes.values():
             if members[0].running:
                 self._backends[members[0].plan.backend].quiesce(members[0].pid)

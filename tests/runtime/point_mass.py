@@ -290,6 +290,18 @@ class Diverging(Learner):
         return metrics
 
 
+class Exploding(Learner):
+    """Its third update leaves infinite weights."""
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        metrics = super().update(batch)
+        if metrics["updates"] >= 3:
+            for value in self.weights().values():
+                value.mul_(float("inf"))
+            return {**metrics, "loss": metrics["loss"] * float("nan")}
+        return metrics
+
+
 class NotAStage:
     """Something that is not a stage."""
 
@@ -302,3 +314,41 @@ class Alternating(GMI):
             self.runtime.collect()
             if iteration % 2 == 1:
                 self.runtime.learn()
+
+
+class SlowSetup(PointMass):
+    """Takes two seconds to set up."""
+
+    def setup(self, context: StageContext) -> None:
+        time.sleep(2)
+        super().setup(context)
+
+
+class RealTime(PointMass):
+    """The slice that does not start at environment 0 ends by a signal without a name."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.context.env_offset > 0 and self.tick >= 4:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [37])
+            os.kill(os.getpid(), 37)
+        return super().step(inputs)
+
+
+class NotANumber(PointMass):
+    """Its reward is NaN from the second iteration on."""
+
+    def step(self, inputs: Ports) -> Ports:
+        outputs = dict(super().step(inputs))
+        if self.tick > 8:
+            outputs["reward"] = outputs["reward"] * float("nan")  # type: ignore[operator]
+        return outputs
+
+
+class LostPlace(PointMass):
+    """Its observation is infinite from the second iteration on."""
+
+    def step(self, inputs: Ports) -> Ports:
+        outputs = super().step(inputs)
+        if self.tick > 8:
+            self.obs[3] = float("inf")
+        return outputs

@@ -17,7 +17,7 @@ import pytest
 from plans import launch_plan, training_plan, write_programs
 from safetensors.torch import load_file
 
-from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Restarting, RunResult, Started
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Restarting, RunResult, Slow, Started
 from gmiflow.runtime.gmi.cpus import Core, Topology
 from gmiflow.runtime.launch import run_plan
 from gmiflow.runtime.processes import assign_cpus, environment
@@ -476,3 +476,85 @@ def test_a_process_of_many_streams_gets_as_many_queues_to_its_gpu() -> None:
     assert environment(gmis, backends) == many
     assert environment(gmis[:1], backends) == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
     assert environment(plan.gmis, backends) == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+
+
+@pytest.mark.usefixtures("mark")
+@pytest.mark.parametrize(("simulator", "port"), [("NotANumber", "sim.reward"), ("LostPlace", "sim.obs")])
+def test_numbers_that_are_not_finite_stop_a_training_and_are_never_saved(tmp_path: Path, simulator, port) -> None:
+    result, events = run(tmp_path, simulator=simulator, iterations=50, checkpoint_every=1)
+    failure = only(events, Failure)[0]
+    assert (result.exit_code, failure.failure.code) == (1, "E0716")
+    assert failure.failure.message.startswith(f"{port} is not finite (NaN or infinity) in iteration ")
+    assert (failure.failure.stage, failure.failure.line) == ("sim", 3)
+    assert [event.iteration for event in only(events, Checkpoint)] == [1]
+    assert all(value.isfinite().all() for value in policy_of(tmp_path / "run").values())
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_policy_that_diverges_is_named_as_such(tmp_path: Path) -> None:
+    result, events = run(tmp_path, gmis=1, trainer="Exploding", iterations=50)
+    failure = only(events, Failure)[0].failure
+    assert (result.exit_code, failure.code, failure.stage) == (1, "E0716", "learner")
+    assert failure.message.startswith("the policy is not finite")
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_call_that_never_comes_back_is_mentioned_and_then_ends_the_run(tmp_path: Path) -> None:
+    limits = Limits(slow_s=0.5, stuck_s=2.0)
+    result, events = run(tmp_path, simulator="Waiting", gmis=2, iterations=50, limits=limits)
+    slow = only(events, Slow)
+    assert [(event.gmi, event.stage) for event in slow if event.stage == "sim"] == [(1, "sim")]
+    failure = next(event for event in only(events, Failure) if event.failure.code == "E0703")
+    assert (result.exit_code, failure.gmi, failure.failure.stage) == (1, 1, "sim")
+    assert failure.failure.message.startswith("GMI 1: sim has not come back from one call for")
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_signal_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="RealTime", iterations=1000)
+    failure = only(events, Failure)[0]
+    assert (result.exit_code, failure.failure.code) == (1, "E0702")
+    assert failure.failure.message == "GMI 1 was killed by signal 37 while sim was at work"
+
+
+def test_ctrl_c_while_starting_stops_at_once(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark, simulator="SlowSetup")
+    while not list(tmp_path.glob("run/logs/gmi_*.log")):
+        time.sleep(0.05)
+    launcher.process.send_signal(signal.SIGINT)
+    status, output, seconds = launcher.end()
+    assert (status, "Iteration" in output) == (130, False)
+    assert seconds < STOP_WITHIN_S
+    assert leftovers.wait_for_none(mark) == []
+
+
+def test_a_fork_server_that_passes_nothing_on_does_not_keep_the_run_alive(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark)
+    launcher.wait_for("Iteration 1")
+    children = Path(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGSTOP)
+    launcher.process.send_signal(signal.SIGTERM)
+    status, _, seconds = launcher.end()
+    assert status == 143
+    assert seconds < 15
+    assert leftovers.wait_for_none(mark) == []
+
+
+@pytest.mark.usefixtures("mark")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's own thread
+def test_curves_that_cannot_be_written_do_not_end_a_training(tmp_path: Path) -> None:
+    import shutil
+
+    events: list[Event] = []
+    plan = launch_plan(training_plan(), gmis=1)
+    programs = write_programs(plan, tmp_path / "programs")
+
+    def receive(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, Iteration) and event.iteration == 2:
+            shutil.rmtree(tmp_path / "run")
+
+    result = run_plan(plan, programs, tmp_path / "run", on_event=receive)
+    assert [event.iteration for event in only(events, Iteration)] == [1, 2, 3, 4, 5, 6]
+    assert isinstance(events[-1], Finished)
+    assert result.iterations == {"train": 6}

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from gmiflow.runtime.messages import RUNTIME_NAME
+
 RUNTIME = 0
 """Index of the time that belongs to no stage: copies, statistics, checkpoints."""
 
@@ -29,7 +31,7 @@ class StageClock:
 
     def __init__(self, stages: Sequence[str], slot: ProgressSlot | None = None) -> None:
         """Count for ``stages``; ``slot[0]`` receives the current index and ``slot[1]`` the number of changes."""
-        self.names = ("runtime", *stages)
+        self.names = (RUNTIME_NAME, *stages)
         self.seconds = [0.0] * len(self.names)
         self.current = RUNTIME
         self._slot: ProgressSlot = slot if slot is not None else [0, 0]

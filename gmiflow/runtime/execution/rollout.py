@@ -6,7 +6,7 @@ these pieces: `eager` owns one `Rollout`, an overlapped one owns two and swaps t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -155,3 +155,13 @@ class Rollout:
     def _check(self, fields: list[Field], outputs: Ports) -> None:
         for field in fields:
             field.type.check(field.read(outputs), field.label, self._num_env, self._device)
+
+    def recorded(self) -> Iterator[tuple[str, str, Tensor]]:
+        """Stage, label and buffer of everything that was stored, step by step where it is one of a step."""
+        for stage, fields in self._steps.items():
+            for field, slots in fields:
+                for slot in slots:
+                    yield stage, field.label, slot
+        for stage, lasts in self._last.items():
+            for field, buffer in lasts:
+                yield stage, field.label, buffer

@@ -52,6 +52,10 @@ class ProcessServer(Protocol):
         """State letter and processor time (in clock ticks) of that process; None when it has ended."""
         ...
 
+    def kill(self) -> None:
+        """End the server itself by force, and with it its processes, when it does not answer any more."""
+        ...
+
     def events(self) -> list[dict[str, Any]] | None:
         """What happened; None when the server has ended and its processes with it.
 

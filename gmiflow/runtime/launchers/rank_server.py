@@ -64,7 +64,7 @@ class RankServer:
         self._requests: dict[int, SpawnRequest] = {}
         self._news: list[dict[str, Any]] = []
         self._nodes: dict[str, Node] = {}
-        self._ended = False
+        self._ended = self._killed = False
         self._file = run_dir / LAUNCH_FILE
         self._secret = secrets.token_hex(16)
         self._listen()
@@ -86,6 +86,15 @@ class RankServer:
         else:
             rank.ask(do="signal", gmi=gmi, signal=int(number))
 
+    def kill(self) -> None:
+        """Hang up on all ranks and end their starter by force."""
+        for rank in self._ranks.values():
+            rank.connection.close()
+        if self._starter is not None:
+            self._starter.kill()
+        self._killed = True
+        self._wake()
+
     def look(self, gmi: int, pid: int) -> tuple[str, int] | None:
         """What the rank of a process last told of it; a rank that says nothing more is taken as idle."""
         del pid
@@ -94,6 +103,8 @@ class RankServer:
 
     def events(self) -> list[dict[str, Any]] | None:
         """What happened since the last call; None when the starter ended before all ranks had called."""
+        if self._killed:
+            return None
         for key, _ in self.socket.select(0):
             key.data()
         news, self._news = self._news, []
