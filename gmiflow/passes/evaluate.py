@@ -251,10 +251,25 @@ def _call(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
     values = [value for value in found if value is not None]
     if len(values) < len(found):
         return None
+    if len(values) == 1 and name in ("min", "max") and values[0].type.kind == "list":
+        return _of_list(node, name, values[0], report)
     for argument, value in zip(node.arguments, values, strict=True):
         if is_no_number(value) or not same_dimension(value, values[0]):
             report.add("E0307", f"`{name}` does not take {a_type(value.type)} here", argument.span)
             return None
+    return apply_function(node, name, values, report)
+
+
+def _of_list(node: ast.Call, name: str, numbers: Typed, report: Report) -> Typed | None:
+    """`min` or `max` over the items of a list."""
+    kind, items = numbers.type.item, numbers.value
+    if kind is None or not isinstance(items, tuple) or not items:
+        report.add("E0412", f"`{name}` of an empty list does not exist", node.span)
+        return None
+    values = [Typed(value=item, type=kind) for item in items]
+    if is_no_number(values[0]):
+        report.add("E0307", f"`{name}` does not take {a_type(numbers.type)} here", node.arguments[0].span)
+        return None
     return apply_function(node, name, values, report)
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from gmiflow.ir.workflow import Component, Stage, Workflow
 from gmiflow.passes.report import Report
+from gmiflow.passes.settings import MAX_GMIS
 from gmiflow.passes.workflows import CheckedWorkflow
 from gmiflow.source import Span
 from gmiflow.syntax import ast
@@ -28,6 +29,7 @@ def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> N
         for stage in component.stages:
             _check_place(workflow, stage, checked, report)
         _check_needs(workflow, component, report)
+    _check_count(workflow, report)
     _check_shards(workflow, span, report)
 
 
@@ -40,8 +42,9 @@ def _check_minibatches(workflow: Workflow, component: Component, checked: Checke
     stratum = math.gcd(STRATUM, workflow.num_env) if isinstance(workflow.num_env, int) else STRATUM
     samples = workflow.horizon * stratum
     if samples % minibatches:
-        below = max(d for d in range(1, minibatches) if samples % d == 0)
-        above = next((d for d in range(minibatches + 1, samples + 1) if samples % d == 0), None)
+        divisors = _divisors(samples)
+        below = max(d for d in divisors if d < minibatches)
+        above = min((d for d in divisors if d > minibatches), default=None)
         legal = f"{below} or {above}" if above else str(below)
         notes = [
             f"every {stratum} environments give {samples} samples (horizon {workflow.horizon}), "
@@ -50,6 +53,12 @@ def _check_minibatches(workflow: Workflow, component: Component, checked: Checke
         ]
         message = f"{minibatches} minibatches do not divide {samples} samples"
         report.add("E0411", message, _argument(checked, trainer, "minibatches"), notes=notes)
+
+
+def _divisors(number: int) -> set[int]:
+    """All divisors; the square root of ``number`` steps."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return {*small, *(number // d for d in small)}
 
 
 def _argument(checked: CheckedWorkflow, stage: Stage, name: str) -> Span:
@@ -93,6 +102,19 @@ def _check_needs(workflow: Workflow, component: Component, report: Report) -> No
         message = f"training `{component.name}` needs {_gib(memory)} per device, and {has}"
         notes = ["memory is what the stages state under `needs`, for the environments of one device"]
         report.add("E0505", message, workflow.span, notes=notes)
+
+
+def _check_count(workflow: Workflow, report: Report) -> None:
+    """The GMIs of all trainings together: each is a program, and a process or a thread."""
+    target = workflow.target
+    per_device = target.gmi_per_gpu if isinstance(target.gmi_per_gpu, int) else 1
+    trainings = len(workflow.components)
+    devices = 1 if trainings >= target.devices > 1 else target.devices  # then every training has one device
+    count = trainings * devices * per_device
+    if count > MAX_GMIS:
+        message = f"a run has at most {MAX_GMIS:,} GMIs, not {count:,}"
+        notes = [f"{trainings} x {devices} x {per_device}: trainings, devices of each, GMIs of each on a device"]
+        report.add("E0408", message, workflow.span, notes=notes)
 
 
 def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:

@@ -100,6 +100,9 @@ def same_dimension(left: Typed, right: Typed) -> bool:
 
 
 def _mixed(left: Typed, right: Typed) -> bool:
+    """Whether two values of one kind are no match for `==`: lists of other items, and what has no value to compare."""
+    if left.type.kind == "list" == right.type.kind:
+        return left.type.item != right.type.item and None not in (left.type.item, right.type.item)
     return left.type.kind in ("list", "python", "devices") or right.type.kind in ("list", "python", "devices")
 
 

@@ -2,9 +2,11 @@
 
 The module's file is found and parsed. What is checked is what can be known that way:
 
+- the module is Python that this interpreter can read;
 - the module and the class exist (a name that the module imports or assigns counts as a class);
-- the runtime constructs a stage without arguments, so `__init__` may not require any;
-- a class that inherits directly from `gmiflow.api.Simulator`, `Agent` or `Trainer` has that role;
+- the runtime constructs a stage without arguments, so `__init__` may not require any, and a GMI with its runtime;
+- a class that inherits directly from `gmiflow.api.Simulator`, `Agent` or `Trainer` has that role, and one that
+  inherits from nothing has none;
 - a class with a literal class attribute ``PARAMS`` (a tuple, list, set or dict of strings) accepts exactly
   those parameters. Without it a class reads what it likes from ``context.params``, and nothing is checked.
 """
@@ -14,7 +16,9 @@ from __future__ import annotations
 import ast as python
 import importlib.machinery
 import importlib.util
+import io
 import os
+import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +39,14 @@ class _Module:
     tree: python.Module
 
 
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A file that Python would refuse, where and why."""
+
+    span: Span
+    reason: str
+
+
 def check_entry(
     entry: ast.PythonEntry, role: str | None, params: dict[str, Span], folder: Path, report: Report
 ) -> str | None:
@@ -42,7 +54,7 @@ def check_entry(
 
     Args:
         entry: as written.
-        role: role of the stage, None for a class that is no stage.
+        role: role of the stage, None for the class of `gmi`, which is constructed with the runtime.
         params: names of the stage's parameters and where they are declared.
         folder: of the `.gmi` file; its Python modules are found before installed ones.
         report: where problems go.
@@ -59,6 +71,10 @@ def check_entry(
         report.add("E0212", f"there is no Python module `{module}`: {path}", entry.span, notes=notes)
         return None
     found = _parse(path) if path is not None and path.suffix == ".py" else None
+    if isinstance(found, _Unreadable):
+        wanted = [(entry.span, f"`{module}` is used here")]
+        report.add("E0214", f"Python cannot read `{module}`: {found.reason}", found.span, secondary=wanted)
+        return None
     if found is not None and not _check_class(entry, found, name, role, params, report):
         return None
     return entry.text
@@ -81,6 +97,8 @@ def locate_entry(text: str, folder: Path) -> Span | None:
     found = _parse(path) if isinstance(path, Path) and path.suffix == ".py" else None
     if found is None:
         return None
+    if isinstance(found, _Unreadable):
+        return found.span
     for node in found.tree.body:
         if isinstance(node, python.ClassDef) and node.name == name:
             return _span(found.source, node)
@@ -109,7 +127,7 @@ def _find(parts: list[str], folder: Path) -> Path | str | None:
     return Path(spec.origin) if spec.has_location and spec.origin else None
 
 
-def _parse(path: Path) -> _Module | None:
+def _parse(path: Path) -> _Module | _Unreadable | None:
     try:
         status = path.stat()
     except OSError:
@@ -121,13 +139,39 @@ def _parse(path: Path) -> _Module | None:
 
 
 @lru_cache(maxsize=64)
-def _parse_version(path: Path, shown: str, _modified_ns: int, _size: int) -> _Module | None:
-    """Parse one version of a Python file, which messages call ``shown``; None when Python itself could not."""
+def _parse_version(path: Path, shown: str, _modified_ns: int, _size: int) -> _Module | _Unreadable | None:
+    """Parse one version of a Python file, which messages call ``shown``; None when nothing is known about it."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return _Module(Source(shown, text), python.parse(text))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
+        data = path.read_bytes()
+    except OSError as problem:
+        return _Unreadable(Span(Source(shown, ""), 0, 0), f"{problem.strerror or problem}")
+    try:
+        text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
+    except (SyntaxError, UnicodeDecodeError) as problem:  # the first: an encoding that there is not
+        start = problem.start if isinstance(problem, UnicodeDecodeError) else 0
+        before = len(data[:start].decode(errors="replace"))
+        reason = "it is not UTF-8 text" if isinstance(problem, UnicodeDecodeError) else f"{problem.msg}"
+        return _Unreadable(_rest_of_line(Source(shown, data.decode(errors="replace")), before), reason)
+    source = Source(shown, text.replace("\r\n", "\n").replace("\r", "\n"))
+    if "\0" in source.text:
+        return _Unreadable(_rest_of_line(source, source.text.index("\0")), "it holds a NUL byte")
+    try:
+        return _Module(source, python.parse(source.text))
+    except SyntaxError as problem:
+        lines = source.text.split("\n")
+        above = min(max(problem.lineno or 1, 1), len(lines)) - 1
+        column = min(max((problem.offset or 1) - 1, 0), len(lines[above]))
+        start = sum(len(line) + 1 for line in lines[:above]) + column
+        return _Unreadable(_rest_of_line(source, start), problem.msg)
+    except (ValueError, RecursionError, MemoryError):  # the last two: nested too deeply for this process
         return None
+
+
+def _rest_of_line(source: Source, start: int) -> Span:
+    """From ``start`` to the end of its line, at least one character where there is one."""
+    end = source.text.find("\n", start)
+    end = len(source.text) if end < 0 else end
+    return Span(source, start, max(end, min(start + 1, len(source.text))))
 
 
 def _check_class(
@@ -135,6 +179,11 @@ def _check_class(
 ) -> bool:
     classes = {node.name: node for node in module.tree.body if isinstance(node, python.ClassDef)}
     if name not in classes:
+        function = next((n for n in module.tree.body if isinstance(n, python.FunctionDef) and n.name == name), None)
+        if function is not None:
+            place = [(_span(module.source, function), "declared here")]
+            report.add("E0214", f"`{name}` is a function, not a class", entry.span, secondary=place)
+            return False
         if name in _bound_names(module.tree):
             return True
         close = closest(name, classes)
@@ -146,12 +195,20 @@ def _check_class(
         return False
     found = classes[name]
     place = (_span(module.source, found), f"`{name}` is declared here")
-    ok = _check_constructor(entry, module, found, report)
+    ok = _check_constructor(entry, module, found, role, report)
+    base = f"gmiflow.api.{role.capitalize()}" if role is not None else "gmiflow.runtime.GMI"
+    if not (found.bases or found.keywords or found.decorator_list):
+        report.add("E0214", f"`{name}` is not a subclass of `{base}`", entry.span, secondary=[place])
+        ok = False
     has_role = _role(module.tree, found)
     if role is not None and has_role is not None and has_role != role:
         report.add(
             "E0214", f"`{name}` is {a_role(has_role)}, used here as {a_role(role)}", entry.span, secondary=[place]
         )
+        ok = False
+    if role is None and has_role is not None:
+        message = f"`{name}` is {a_role(has_role)}, and `gmi` takes a subclass of `{base}`"
+        report.add("E0214", message, entry.span, secondary=[place])
         ok = False
     accepted = _accepted_params(found)
     for param, span in params.items():
@@ -162,19 +219,29 @@ def _check_class(
     return ok
 
 
-def _check_constructor(entry: ast.PythonEntry, module: _Module, found: python.ClassDef, report: Report) -> bool:
-    for node in found.body:
-        if isinstance(node, python.FunctionDef) and node.name == "__init__":
-            positional = [*node.args.posonlyargs, *node.args.args]
-            required = [a.arg for a in positional[1 : len(positional) - len(node.args.defaults)]]
-            required += [a.arg for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is None]
-            if required:
-                place = (_span(module.source, node), "the constructor")
-                notes = ["a stage is constructed without arguments; its parameters are in `context.params` at `setup`"]
-                message = f"`{found.name}()` needs `{required[0]}`"
-                report.add("E0214", message, entry.span, secondary=[place], notes=notes)
-                return False
-    return True
+def _check_constructor(
+    entry: ast.PythonEntry, module: _Module, found: python.ClassDef, role: str | None, report: Report
+) -> bool:
+    """A stage is constructed with nothing, a GMI (``role`` None) with its runtime."""
+    node = next((n for n in found.body if isinstance(n, python.FunctionDef) and n.name == "__init__"), None)
+    if node is None:
+        return True
+    given = 0 if role is not None else 1
+    positional = [*node.args.posonlyargs, *node.args.args]
+    required = [a.arg for a in positional[1 + given : len(positional) - len(node.args.defaults)]]
+    required += [a.arg for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is None]
+    takes_runtime = not given or len(positional) > given or node.args.vararg is not None
+    if takes_runtime and not required:
+        return True
+    place = (_span(module.source, node), "the constructor")
+    if given:
+        notes = ["the class of `gmi` is constructed with the runtime alone: `def __init__(self, runtime)`"]
+        message = f"`{found.name}(runtime)` needs `{required[0]}`" if required else f"`{found.name}()` takes no runtime"
+    else:
+        notes = ["a stage is constructed without arguments; its parameters are in `context.params` at `setup`"]
+        message = f"`{found.name}()` needs `{required[0]}`"
+    report.add("E0214", message, entry.span, secondary=[place], notes=notes)
+    return False
 
 
 def _bound_names(tree: python.Module) -> set[str]:

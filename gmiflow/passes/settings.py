@@ -15,52 +15,70 @@ from gmiflow.syntax import ast
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    """One setting: its type and the least number that it may be."""
+    """One setting: its type and the least and the largest number that it may be."""
 
     type: ValueType
     minimum: int | None = None
+    maximum: int | None = None
+
+
+# Far above what any machine runs, and low enough that the compiler answers at once (docs/language.md, "Limits").
+MAX_NUM_ENV = 2**31
+MAX_HORIZON = 2**20
+MAX_ITERATIONS = 2**62
+MAX_REPLICAS = 1024
+MAX_STALENESS = 1024
+MAX_DEPTH = 1024
+MAX_DEVICES = 1024
+MAX_GMIS_PER_DEVICE = 256
+MAX_GMIS = 4096
+MAX_CORES = 2**16
+MAX_SM_COUNT = 2**16
 
 
 MODES = ("sync", "async", "serve")
 WORKFLOW: dict[str, Spec] = {
     "mode": Spec(type=enum(*MODES)),
-    "num_env": Spec(type=automatic(INT), minimum=1),
-    "horizon": Spec(type=INT, minimum=1),
-    "iterations": Spec(type=INT, minimum=1),
-    "checkpoint_every": Spec(type=INT, minimum=0),
+    "num_env": Spec(type=automatic(INT), minimum=1, maximum=MAX_NUM_ENV),
+    "horizon": Spec(type=INT, minimum=1, maximum=MAX_HORIZON),
+    "iterations": Spec(type=INT, minimum=1, maximum=MAX_ITERATIONS),
+    "checkpoint_every": Spec(type=INT, minimum=0, maximum=MAX_ITERATIONS),
     "seed": Spec(type=INT, minimum=0),
-    "replicas": Spec(type=INT, minimum=1),
+    "replicas": Spec(type=INT, minimum=1, maximum=MAX_REPLICAS),
     "precision": Spec(type=enum("f32", "tf32", "bf16")),
     "execution": Spec(type=enum("auto", "eager", "graph", "overlap")),
     "on_failure": Spec(type=enum("stop", "restart")),
     "gmi": Spec(type=PYTHON),
 }
-ASYNC: dict[str, Spec] = {"max_staleness": Spec(type=INT, minimum=0)}
+ASYNC: dict[str, Spec] = {"max_staleness": Spec(type=INT, minimum=0, maximum=MAX_STALENESS)}
 SIZING: dict[str, Spec] = {
     "objective": Spec(type=enum("throughput", "time_to_reward")),
     "batch": Spec(type=enum("fixed", "free")),
 }
-EDGE: dict[str, Spec] = {"depth": Spec(type=INT, minimum=1), "on_full": Spec(type=enum("block", "drop_oldest"))}
+EDGE: dict[str, Spec] = {
+    "depth": Spec(type=INT, minimum=1, maximum=MAX_DEPTH),
+    "on_full": Spec(type=enum("block", "drop_oldest")),
+}
 STAGE: dict[str, Spec] = {"python": Spec(type=STRING)}
 STAGE_TYPE: dict[str, Spec] = {"entry": Spec(type=PYTHON)}
 NEEDS: dict[str, Spec] = {
     "memory": Spec(type=BYTES, minimum=0),
     "memory_per_env": Spec(type=BYTES, minimum=0),
-    "cores": Spec(type=INT, minimum=1),
-    "sm_count": Spec(type=INT, minimum=1),
+    "cores": Spec(type=INT, minimum=1, maximum=MAX_CORES),
+    "sm_count": Spec(type=INT, minimum=1, maximum=MAX_SM_COUNT),
     "gpu": Spec(type=BOOL),
 }
 PLACE = Spec(type=DEVICES)
 TARGET: dict[str, Spec] = {
     "device": Spec(type=enum("cpu", "cuda")),
-    "devices": Spec(type=INT, minimum=1),
+    "devices": Spec(type=INT, minimum=1, maximum=MAX_DEVICES),
     "gpu": Spec(type=STRING),
-    "sm_count": Spec(type=INT, minimum=0),
-    "memory": Spec(type=BYTES, minimum=0),
+    "sm_count": Spec(type=INT, minimum=0, maximum=MAX_SM_COUNT),
+    "memory": Spec(type=BYTES, minimum=1),
     "reserve": Spec(type=BYTES, minimum=0),
-    "cores": Spec(type=INT, minimum=0),
+    "cores": Spec(type=INT, minimum=0, maximum=MAX_CORES),
     "backend": Spec(type=enum("auto", "cpu", "timeshare", "mps", "mig", "green")),
-    "gmi_per_gpu": Spec(type=automatic(INT), minimum=1),
+    "gmi_per_gpu": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "mapping": Spec(type=enum("auto", "dp_only", "dp_mp", "e_at", "ea_t", "mp_dp")),
 }
 
@@ -125,10 +143,15 @@ def read_settings(
 
 def _read(name: str, value: ast.Expression, spec: Spec, scope: Scope, report: Report, name_span: Span) -> Found:
     typed = evaluate(value, scope, report, spec.type)
-    if typed is not None and spec.minimum is not None and not typed.is_auto:
-        number = typed.value
-        if isinstance(number, int | float) and number < spec.minimum:
-            report.add("E0408", f"`{name}` is at least {spec.minimum}, not {show(number)}", value.span)
+    number = None if typed is None or typed.is_auto else typed.value
+    if isinstance(number, int | float):
+        bound = ""
+        if spec.minimum is not None and number < spec.minimum:
+            bound = f"at least {spec.minimum:,}"
+        elif spec.maximum is not None and number > spec.maximum:
+            bound = f"at most {spec.maximum:,}"
+        if bound:
+            report.add("E0408", f"`{name}` is {bound}, not {show(number)}", value.span)
             typed = None
     return Found(value=typed, name_span=name_span, value_span=value.span)
 

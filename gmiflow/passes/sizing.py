@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.hardware import Hardware
@@ -116,7 +117,7 @@ def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
     strata = num_env // stratum
     small, larger = divmod(strata, parts)
     counts = [(small + (1 if part < larger else 0)) * stratum for part in range(parts)]
-    offsets = [sum(counts[:part]) for part in range(parts)]
+    offsets = accumulate(counts[:-1], initial=0)
     return list(zip(offsets, counts, strict=True))
 
 

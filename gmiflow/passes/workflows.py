@@ -93,7 +93,8 @@ class WorkflowChecker:
         found |= read_settings(
             block or (), ASYNC, self._scope, self._report, owner="a mode", overrides=_only(overrides, ASYNC)
         )
-        gmi = next((s.value for s in settings if s.name.text == "gmi"), None)
+        written = next((s.value for s in settings if s.name.text == "gmi"), None)
+        gmi = overrides["gmi"].expression if "gmi" in overrides else written
         if isinstance(gmi, ast.PythonEntry):
             check_entry(gmi, None, {}, self._scope.unit.folder, self._report)
         return found
