@@ -15,6 +15,7 @@ from gmiflow.runtime.program import Program
 if TYPE_CHECKING:
     from gmiflow.runtime.context import GMIContext
     from gmiflow.runtime.core import GMI, GMIRuntime
+    from gmiflow.runtime.policy import load_policy
     from gmiflow.runtime.process import main
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Program",
     "StagePlan",
     "TrainingPlan",
+    "load_policy",
     "main",
 ]
 
@@ -34,6 +36,7 @@ _LAZY = {
     "GMI": "gmiflow.runtime.core",
     "GMIContext": "gmiflow.runtime.context",
     "GMIRuntime": "gmiflow.runtime.core",
+    "load_policy": "gmiflow.runtime.policy",
     "main": "gmiflow.runtime.process",
 }
 

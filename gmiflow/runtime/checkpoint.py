@@ -18,22 +18,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, WEIGHTS_DIFFER, error
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, WEIGHTS_DIFFER, GMIError, error
 from gmiflow.runtime.run_directory import META, checkpoint_name, environments_file
 
 VERSION = 1
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,8 +138,12 @@ class CheckpointWriter:
         best = self._directory / "best"
         if not (best / META).is_file():
             return True
-        previous = json.loads((best / META).read_text())["mean_return"]
-        return previous is None or meta.mean_return > previous
+        try:
+            previous = CheckpointReader(best).meta.mean_return
+        except GMIError as problem:  # nothing is known about it, and this one is whole
+            logger.warning("the best checkpoint so far is replaced: %s", problem)
+            return True
+        return previous is None or not math.isfinite(previous) or meta.mean_return > previous
 
     def _link(self, link: str, target: str) -> None:
         temporary = self._directory / f".{link}"
@@ -161,17 +169,20 @@ class CheckpointReader:
         """Open the checkpoint ``path``.
 
         Raises:
-            GMIError: E0707 when it is not one, or of another version.
+            GMIError: E0707 when it is not one, damaged, or of another version.
         """
         self.path = path
         try:
-            data: dict[str, Any] = json.loads((path / META).read_text())
-            data["slices"] = tuple((int(offset), int(count)) for offset, count in data["slices"])
-            self.meta = CheckpointMeta(**data)
-        except (OSError, ValueError, TypeError, KeyError) as problem:
+            data: object = json.loads((path / META).read_text())
+        except (OSError, ValueError, RecursionError) as problem:
             raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: {problem}") from problem
-        if self.meta.version != VERSION:
-            raise error(CHECKPOINT_UNUSABLE, f"{path} has checkpoint version {self.meta.version}, not {VERSION}")
+        version = data.get("version") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType]
+        if _is_whole(version) and version != VERSION:
+            raise error(CHECKPOINT_UNUSABLE, f"{path} has checkpoint version {version}, not {VERSION}")
+        if problems := _mistakes(data):
+            raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: in {META} {problems[0]}", *problems[1:])
+        values = cast("dict[str, Any]", data)
+        self.meta = CheckpointMeta(**{**values, "slices": tuple((o, n) for o, n in values["slices"])})
 
     def require(self, training: str, num_env: int) -> None:
         """Raise `GMIError` E0707 unless the checkpoint fits a training with ``num_env`` environments."""
@@ -199,8 +210,19 @@ class CheckpointReader:
                 pieces = parts.setdefault(part, {}).setdefault(name, [])
                 if per_environment or not pieces:
                     pieces.append(piece)
-        return {part: {name: torch.cat(p) if len(p) > 1 else p[0] for name, p in state.items()}
-                for part, state in parts.items()}  # fmt: skip
+        if "simulator" in parts and "episodes" not in parts:
+            raise error(CHECKPOINT_UNUSABLE, f"{self.path} has the state of a simulator, but not of its episodes")
+        return {
+            part: {name: self._joined(f"{part}.{name}", pieces) for name, pieces in state.items()}
+            for part, state in parts.items()
+        }
+
+    def _joined(self, key: str, pieces: list[Tensor]) -> Tensor:
+        """One tensor from those of the slices."""
+        first = pieces[0]
+        if any(piece.shape[1:] != first.shape[1:] or piece.dtype != first.dtype for piece in pieces):
+            raise error(CHECKPOINT_UNUSABLE, f"the slices in {self.path} hold different types of {key}")
+        return torch.cat(pieces) if len(pieces) > 1 else first
 
     @staticmethod
     def _read(path: Path) -> dict[str, Tensor]:
@@ -208,6 +230,57 @@ class CheckpointReader:
             return load(path.read_bytes())
         except (OSError, SafetensorError) as problem:
             raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be read: {problem}") from problem
+
+
+def _is_whole(value: object, least: int | None = None) -> bool:
+    """Whether ``value`` is a whole number from ``least``; JSON's true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
+
+
+def _mistakes(data: object) -> list[str]:
+    """What is wrong with the contents of a `meta.json`, one clause each."""
+    if not isinstance(data, dict):
+        return ["there is no object"]
+    values = cast("dict[str, object]", data)
+    names = [field.name for field in fields(CheckpointMeta)]
+    odd = [f"`{name}` is missing" for name in names if name not in values]
+    odd += [f"`{name}` is not known" for name in values if name not in names]
+    if odd:
+        return odd
+    least = {"version": None, "iteration": 0, "num_env": 1, "seed": None, "episodes": 0}
+    for name, bound in least.items():
+        if not _is_whole(values[name], bound):
+            wanted = "a whole number" if bound is None else f"a whole number from {bound}"
+            odd.append(f"`{name}` is {json.dumps(values[name])}, not {wanted}")
+    odd += [
+        f"`{name}` is {json.dumps(values[name])}, not a string"
+        for name in ("training", "checksum")
+        if not isinstance(values[name], str)
+    ]
+    mean = values["mean_return"]
+    if mean is not None and not isinstance(mean, float) and not _is_whole(mean):
+        odd.append(f"`mean_return` is {json.dumps(mean)}, not a number")
+    return odd or _slice_mistakes(values["slices"], cast("int", values["num_env"]))
+
+
+def _slice_mistakes(slices: object, num_env: int) -> list[str]:
+    """Slices are pairs (first environment, count) that hold every environment once."""
+    pairs: list[tuple[int, int]] = []
+    for item in cast("list[object]", slices) if isinstance(slices, list) else [slices]:
+        pair = cast("list[object]", item) if isinstance(item, list) else []
+        if len(pair) != 2 or not (_is_whole(pair[0], 0) and _is_whole(pair[1], 1)):
+            return [f"`slices` has {json.dumps(item)}, not a first environment and a count"]
+        pairs.append((cast("int", pair[0]), cast("int", pair[1])))
+    reached = 0
+    for offset, count in sorted(pairs):
+        if offset > reached:
+            return [f"no slice holds the environments {reached} to {offset - 1}"]
+        if offset < reached:
+            return [f"two slices hold environment {offset}"]
+        reached += count
+    if reached < num_env:
+        return [f"no slice holds the environments {reached} to {num_env - 1}"]
+    return [f"the slices hold {reached} environments, not {num_env}"] if reached > num_env else []
 
 
 @contextlib.contextmanager

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from gmiflow.api import Agent, Communicator, Simulator, StageContext, Trainer
 from gmiflow.plan import Role, StagePlan
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
-from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, error
+from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
 from gmiflow.runtime.noise import CounterNoise
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+_STATE_CALLS = ("state_dict", "load_state_dict", "diagnostics")
+"""Methods of stages that the runtime calls between iterations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +32,28 @@ class Stages:
     Attributes:
         policy: the module that is trained; the agent's own too, unless the execution overlaps.
         trainer: None in serving.
+        clock: what names the stage at work.
+        simulator_plan: name and place of the simulator.
     """
 
     simulator: Simulator
     agent: Agent
     trainer: Trainer | None
     policy: nn.Module
+    clock: StageClock
+    simulator_plan: StagePlan
 
     def close(self) -> None:
-        """Release what the simulator holds."""
-        self.simulator.close()
+        """Release what the simulator holds; when that raises, the log says so, and the work that is done stays done."""
+        plan, before = self.simulator_plan, self.clock.current
+        self.clock.enter(self.clock.index(plan.name))
+        try:
+            self.simulator.close()
+        except Exception as problem:  # user's code; a failure that is on its way must not be covered by this one
+            message = "%s:%d: `close` of the stage %s raised %s: %s"
+            logger.warning(message, plan.file, plan.line, plan.name, type(problem).__name__, problem, exc_info=True)
+        finally:
+            self.clock.enter(before)
 
 
 def load_entry(entry: str, base: type[T]) -> type[T]:
@@ -68,9 +87,49 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
     return next((stage for stage in held if stage.role == role), None)
 
 
-def _construct(entry: str, base: type[T]) -> T:
-    """A stage, before its setup."""
-    return load_entry(entry, base)()
+def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
+    """A stage, before its setup; the clock names it while one of its `_STATE_CALLS` runs."""
+    stage = load_entry(plan.entry, base)()
+    for name in _STATE_CALLS:
+        if (call := getattr(stage, name, None)) is not None:
+            object.__setattr__(stage, name, _clocked(call, plan.name, clock))
+    return stage
+
+
+def _clocked(call: Callable[..., Any], stage: str, clock: StageClock) -> Callable[..., Any]:
+    """``call`` with the clock at ``stage``; it stays there when the call fails."""
+    index = clock.index(stage)
+
+    @functools.wraps(call)
+    def clocked(*args: object, **kwargs: object) -> object:
+        before = clock.current
+        clock.enter(index)
+        returned = call(*args, **kwargs)
+        if call.__name__ == "state_dict":
+            _check_state(stage, returned)
+        clock.enter(before)
+        return returned
+
+    return clocked
+
+
+def _check_state(stage: str, state: object) -> None:
+    """Raise `GMIError` E0708 unless ``state`` is a mapping of names to tensors."""
+    declared = f"`state_dict` of {stage} shall return tensors by name"
+    if not isinstance(state, Mapping):
+        raise error(PORT_MISMATCH, f"{declared}, but it returned {type(state).__name__}")
+    for name, value in cast("Mapping[object, object]", state).items():
+        if not (isinstance(name, str) and isinstance(value, Tensor)):
+            raise error(PORT_MISMATCH, f"{declared}, but {name!r} is {type(value).__name__}")
+
+
+def _policy_of(agent: Agent, context: StageContext) -> nn.Module:
+    """The policy that an agent makes; E0708 when it is no module."""
+    policy: object = agent.make_policy(context)
+    if not isinstance(policy, nn.Module):
+        made = f"`make_policy` of {context.stage} returned {type(policy).__name__}"
+        raise error(PORT_MISMATCH, f"{made}, not a torch.nn.Module")
+    return policy
 
 
 def build_stages(context: GMIContext, clock: StageClock) -> Stages:
@@ -93,26 +152,28 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     communicator = context.collective()
 
     clock.enter(clock.index(agent_plan.name))
-    agent = _construct(agent_plan.entry, Agent)
-    policy = agent.make_policy(_stage_context(context, agent_plan, communicator, noise, None))
+    agent = _construct(agent_plan, Agent, clock)
+    policy = _policy_of(agent, _stage_context(context, agent_plan, communicator, noise, None))
     acting = policy
     if context.training.execution == "overlap":  # the agent acts with older weights while the trainer writes new ones
-        acting = agent.make_policy(_stage_context(context, agent_plan, communicator, noise, None))
+        acting = _policy_of(agent, _stage_context(context, agent_plan, communicator, noise, None))
     agent.setup(_stage_context(context, agent_plan, communicator, noise, acting))
 
     clock.enter(clock.index(simulator_plan.name))
     if simulator_plan.python is not None:
         raise error(NOT_SUPPORTED, f"the simulator asks for another interpreter, {simulator_plan.python}")
-    simulator = _construct(simulator_plan.entry, Simulator)
+    simulator = _construct(simulator_plan, Simulator, clock)
     simulator.setup(_stage_context(context, simulator_plan, communicator, noise, None))
 
     trainer = None
     if trainer_plan is not None:
         clock.enter(clock.index(trainer_plan.name))
-        trainer = _construct(trainer_plan.entry, Trainer)
+        trainer = _construct(trainer_plan, Trainer, clock)
         trainer.setup(_stage_context(context, trainer_plan, communicator, noise, policy))
     clock.enter(RUNTIME)
-    return Stages(simulator=simulator, agent=agent, trainer=trainer, policy=policy)
+    return Stages(
+        simulator=simulator, agent=agent, trainer=trainer, policy=policy, clock=clock, simulator_plan=simulator_plan
+    )
 
 
 def _stage_context(

@@ -13,7 +13,7 @@ from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.replay import Part, Span
-from gmiflow.runtime.execution.rollout import Rollout, Routes
+from gmiflow.runtime.execution.rollout import Rollout, Routes, check_metrics
 from gmiflow.runtime.execution.statistics import StatisticsQueue
 from gmiflow.runtime.stages import Stages
 
@@ -44,7 +44,7 @@ class EagerExecution:
         self._simulator = clock.index(self._routes.simulator)
         self._trainer = clock.index(self._routes.trainer) if self._routes.trainer is not None else RUNTIME
         self._outputs: Ports = {}
-        self._checked = False
+        self._checked = self._metrics_checked = False
         device = episodes.totals.device
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._collect_stream = self._learn_stream = self._stream
@@ -60,6 +60,7 @@ class EagerExecution:
         self._clock.enter(self._simulator)
         simulator = self._stages.simulator
         self._outputs = simulator.observe() if resumed else simulator.reset()
+        self.rollout.check_start(self._outputs)
         self._clock.enter(RUNTIME)
 
     def collect(self) -> None:
@@ -128,6 +129,9 @@ class EagerExecution:
             return {}
         self._clock.enter(self._trainer)
         metrics = self._stages.trainer.update(rollout.batch)
+        if not self._metrics_checked:
+            check_metrics(self._clock.names[self._trainer], metrics, self.episodes.totals.device)
+            self._metrics_checked = True
         self._clock.enter(RUNTIME)
         return metrics
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gmiflow.api import Ports
 from gmiflow.plan import EdgePlan, TrainingPlan
-from gmiflow.runtime.execution.types import TensorType
+from gmiflow.runtime.execution.types import TensorType, describe
 from gmiflow.runtime.failure import PORT_MISMATCH, error
 
 _STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
@@ -44,8 +45,9 @@ class Field:
         try:
             value = outputs[self.port]
             return value[self.field] if self.field is not None else value  # type: ignore[index, return-value]
-        except (KeyError, TypeError):
-            raise error(PORT_MISMATCH, f"{self.label} is declared, but the stage did not return it") from None
+        except (KeyError, TypeError, IndexError):
+            what = "did not return it" if isinstance(outputs, Mapping) else f"returned {_kind(outputs)}, not its ports"
+            raise error(PORT_MISMATCH, f"{self.label} is declared, but the stage {what}") from None
 
 
 def fields_of(edge: EdgePlan) -> tuple[Field, ...]:
@@ -148,6 +150,10 @@ class Rollout:
         inner = self._routes.step_agent if stage == self._routes.agent else self._routes.step_simulator
         self._check([*inner, *(field for field, _ in self._steps[stage])], outputs)
 
+    def check_start(self, outputs: Ports) -> None:
+        """As `check`, for what a simulator returns before its first step: the ports that the agent reads."""
+        self._check(self._routes.step_simulator, outputs)
+
     def check_last(self, stage: str, outputs: Ports) -> None:
         """As `check`, for what `store_last` takes."""
         self._check([field for field, _ in self._last[stage]], outputs)
@@ -165,3 +171,27 @@ class Rollout:
         for stage, lasts in self._last.items():
             for field, buffer in lasts:
                 yield stage, field.label, buffer
+
+
+def check_metrics(stage: str, metrics: object, device: torch.device) -> None:
+    """Compare what a trainer returned from `update` with what `Trainer` says.
+
+    Raises:
+        GMIError: E0708 unless it is a mapping of names to 0-d tensors on ``device``.
+    """
+    declared = f"{stage} shall return its metrics by name, each as one number on {device.type}"
+    if not isinstance(metrics, Mapping):
+        raise error(PORT_MISMATCH, f"{declared}, but `update` returned {_kind(metrics)}")
+    for name, value in cast("Mapping[object, object]", metrics).items():
+        if not isinstance(name, str):
+            raise error(PORT_MISMATCH, f"{declared}, but `update` returned one called {name!r}")
+        if not isinstance(value, Tensor):
+            raise error(PORT_MISMATCH, f"{declared}, but `{name}` is {_kind(value)}")
+        if value.dim() or value.device.type != device.type:
+            returned = f"{describe(value.dtype, tuple(value.shape))} on {value.device.type}"
+            raise error(PORT_MISMATCH, f"{declared}, but `{name}` is {returned}")
+
+
+def _kind(value: object) -> str:
+    """Type of a value that is no tensor, for messages."""
+    return "None" if value is None else type(value).__name__

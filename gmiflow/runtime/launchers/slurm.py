@@ -51,7 +51,7 @@ def job_script(
         resume: checkpoint or run directory to go on from.
 
     Raises:
-        GMIError: E0711 when processes or GPUs do not spread evenly.
+        GMIError: E0711 when processes or GPUs do not spread evenly, or a word has a line end.
     """
     run_dir = run_dir.resolve()
     processes = plan.processes()
@@ -69,6 +69,9 @@ def job_script(
         f"--output={run_dir}/logs/slurm-%j.log",
         *options,
     ]
+    for word in (*directives, plan.source.file, str(run_dir)):
+        if len(word.splitlines()) > 1 or word[-1:] in ("\n", "\r"):
+            raise error(LAUNCH_FAILED, f"{word!r} has a line end, which a job script cannot hold in an #SBATCH line")
     python = shlex.quote(sys.executable)
     watch = f'{python} -m gmiflow.cli run "$run/plan.json" --run-dir "$run" --launcher attach'
     watch += f" --resume {shlex.quote(str(resume.resolve()))}" if resume is not None else ""

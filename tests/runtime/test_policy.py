@@ -1,0 +1,84 @@
+"""A trained policy as a torch module."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from plans import launch_plan, training_plan, write_programs
+from safetensors.torch import load_file
+
+from gmiflow.runtime import load_policy
+from gmiflow.runtime.failure import GMIError
+from gmiflow.runtime.launch import run_plan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    base = tmp_path_factory.mktemp("policy")
+    trainings = [training_plan(name=name, seed=seed, checkpoint_every=2) for name, seed in (("a", 1), ("b", 2))]
+    plan = launch_plan(*trainings, gmis=1)
+    result = run_plan(plan, write_programs(plan, base / "programs"), base / "run")
+    assert result.exit_code == 0
+    (base / "run" / "plan.json").write_text(plan.to_json())
+    return base / "run"
+
+
+def test_the_module_has_the_weights_of_the_checkpoint(run):
+    for name in ("a", "b"):
+        policy = load_policy(run, training=name)
+        saved = load_file(run / "checkpoints" / name / "last" / "policy.safetensors")
+        assert {key: value.tolist() for key, value in policy.state_dict().items()} == {
+            key: value.tolist() for key, value in saved.items()
+        }
+        assert not policy.training
+
+
+def test_one_checkpoint_can_be_named(run):
+    folder = run / "checkpoints" / "a" / "iter_000002"
+    first = load_policy(folder, training="a").state_dict()
+    last = load_policy(run, training="a").state_dict()
+    assert any(not torch.equal(first[key], last[key]) for key in last)
+    saved = load_file(folder / "policy.safetensors")
+    assert all(torch.equal(first[key], saved[key]) for key in saved)
+
+
+@pytest.mark.parametrize(
+    ("place", "training", "words"),
+    [
+        ("", None, "the run has several trainings; its trainings are a, b"),
+        ("", "c", "the run has no training c; its trainings are a, b"),
+        ("checkpoints/nosuch", "a", "there is no checkpoint of the training a"),
+        ("..", "a", "neither a run directory nor a checkpoint in one"),
+    ],
+)
+def test_mistakes_are_named(run, place, training, words):
+    with pytest.raises(GMIError, match=re.escape(words)) as raised:
+        load_policy(run / place, training=training)
+    assert raised.value.failure.code == "E0707"
+
+
+def test_the_guide(tmp_path, monkeypatch):
+    """Its first example, on a run of the project that `gmiflow new` makes; export as well."""
+    import subprocess
+
+    command = [sys.executable, "-m", "gmiflow.cli"]
+    subprocess.run([*command, "new", "hover"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    project = tmp_path / "hover"
+    options = ["--iterations", "2", "--num-env", "64", "--run-dir", "runs/hover"]
+    subprocess.run([*command, "run", "hover.gmi", *options], cwd=project, check=True, capture_output=True, timeout=200)
+    monkeypatch.chdir(project)
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/using-a-policy.md").read_text(), re.DOTALL)
+    scope: dict = {}
+    exec(first, scope)
+    assert scope["action"].shape[0] == 1
+    assert scope["action"].abs().max() <= 1.0
+    assert scope["value"].isfinite().all()
+    exec(next(line for line in second.splitlines() if "torch.export.save" in line), scope)
+    again = torch.export.load("hover.pt2").module()
+    torch.testing.assert_close(again(scope["obs"])[0], scope["mean"])
