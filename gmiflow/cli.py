@@ -7,7 +7,12 @@ errors found, 2 for wrong usage and 3 when a plan differs.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import os
+import sys
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -32,8 +37,32 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name to (module, one-line help). The module has a click command called `command`."""
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is called, not for `--help`."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401 - as click has it
+        """As click does, with one line for what files and streams of the machine refuse."""
+        _open_missing_streams()
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()
+        except (OSError, UnicodeError) as error:
+            _say(error)
+            sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        """As click does; Ctrl-C ends with 130, and no traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
@@ -71,6 +100,50 @@ class LazyGroup(click.Group):
         """The table of commands, without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+class _Closed(io.RawIOBase):
+    """A stream that the caller closed, for reading."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - a buffer
+        raise OSError(errno.EBADF, "stdin is closed")
+
+
+def _open_missing_streams() -> None:
+    """Give a process that was started without stdin, stdout or stderr some that lead nowhere.
+
+    Else Python has None there, and the next file that is opened becomes what others take for the stream.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_Closed()))
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+
+
+def _say(error: OSError | UnicodeError) -> None:
+    """One line about what went wrong, when stderr can be written at all."""
+    from gmiflow.commands.report import drop_broken_streams, unless_unwritable
+
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror.lower() + (f": {error.filename}" if error.filename is not None else "")
+    drop_broken_streams()
+    with unless_unwritable():
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            text = f"the working directory is not there any more ({text})"
+        click.echo(f"error: {text}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

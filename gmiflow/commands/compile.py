@@ -43,7 +43,11 @@ def command(file: str, emit: str | None, directory: str | None, output: str, **c
         return
     assert compilation.plan is not None and compilation.programs is not None
     target = Path(directory or Path("build") / compilation.plan.source.workflow)
-    write(target, compilation.plan, compilation.programs)
+    try:
+        write(target, compilation.plan, compilation.programs)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise click.UsageError(f"cannot write {target}: {error.filename or target}: {reason}") from error
     click.echo(f"wrote {target}/plan.json and {len(compilation.programs)} programs", err=True)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import click
 
@@ -35,3 +36,23 @@ def finish(diagnostics: Sequence[Diagnostic], output: str = "text") -> None:
     show(diagnostics, output)
     if any(d.severity == "error" for d in diagnostics):
         sys.exit(ERRORS_FOUND)
+
+
+@contextlib.contextmanager
+def unless_unwritable() -> Generator[None]:
+    """Go on without messages when stdout or stderr cannot be written (a full disk, a reader that has gone)."""
+    try:
+        yield
+    except OSError:
+        drop_broken_streams()
+
+
+def drop_broken_streams() -> None:
+    """Let what is left for a stream that cannot be written go nowhere; Python would fail with it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -14,12 +15,13 @@ from typing import Any
 
 import click
 
+from gmiflow.commands import run_place
 from gmiflow.commands.compile import write
 from gmiflow.commands.failures import as_diagnostic
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options
 from gmiflow.commands.plan_view import headline, table
-from gmiflow.commands.report import finish, show
+from gmiflow.commands.report import finish, show, unless_unwritable
 from gmiflow.pipeline import compile_file
 from gmiflow.plan import LaunchPlan, PlanError
 from gmiflow.plan_check import read_plan
@@ -58,31 +60,38 @@ def command(
 ) -> None:
     """Compile FILE and run it, or run a plan.json.
 
+    A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume.
     With --resume and without FILE, the plan of that run goes on. Ctrl-C ends at the next iteration
     with a checkpoint; a second Ctrl-C ends at once.
     """
     launcher = chosen_launcher(chosen)
     if file is None and resume is None:
         raise click.UsageError("name a .gmi file, a plan.json, or a run with --resume")
-    job = _prepare(file, resume, chosen)
+    job = _prepare(file, resume, output, chosen)
+    if resume is not None:
+        run_place.require_checkpoints(Path(resume), job.plan, output)
     name = f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = Path(run_dir) if run_dir else _unused(Path("runs") / name)
-    if output == "text":
-        _show_plan(job.plan)
-    if dry_run:
-        _show_commands(job, directory, resume, launcher)
-        return
-    if launcher.name == "slurm":
-        _write_job(job, directory, resume, launcher)
-        return
-    sys.exit(_run(job, directory, resume, output, launcher))
+    run_place.require_writable(directory)
+    with contextlib.nullcontext() if dry_run else run_place.claimed(directory):
+        if resume is None:
+            run_place.require_fresh(directory, file)
+        if output == "text":
+            _show_plan(job.plan)
+        if dry_run:
+            _show_commands(job, directory, resume, launcher)
+        elif launcher.name == "slurm":
+            _write_job(job, directory, resume, launcher)
+        else:
+            sys.exit(_run(job, directory, resume, output, launcher))
 
 
-def _prepare(file: str | None, resume: str | None, chosen: dict[str, Any]) -> Job:
+def _prepare(file: str | None, resume: str | None, output: str, chosen: dict[str, Any]) -> Job:
     """The plan from a `.gmi` file, a plan.json or an earlier run; exits with diagnostics."""
     if file is not None and not file.endswith(".json"):
         compilation = compile_file(file, chosen_options(chosen), require_workflow=True)
-        finish(compilation.diagnostics)
+        failed = any(problem.severity == "error" for problem in compilation.diagnostics)
+        finish(compilation.diagnostics, output if failed else "text")  # stdout of a run is its events
         assert compilation.plan and compilation.programs and compilation.workflow
         params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]
         sources = [(Path(s.name).name, s.text) for s in compilation.checked.sources if not s.name.startswith("std")]
@@ -97,23 +106,33 @@ def _from_plan(path: Path, chosen: dict[str, Any]) -> Job:
 
     given = [name for name, value in chosen.items() if value and name != "iterations"]
     if given:
-        raise click.UsageError(f"{path} is compiled already: --{given[0].replace('_', '-')} needs the .gmi file")
+        flag = {"settings": "--set"}.get(given[0], f"--{given[0].replace('_', '-')}")
+        raise click.UsageError(f"{path} is compiled already: {flag} needs the .gmi file")
     try:
         plan = read_plan(path.read_text(encoding="utf-8"))
+        if chosen.get("iterations") is not None:
+            plan = _with_iterations(plan, str(chosen["iterations"]))
+        programs = render(plan)
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (PlanError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from error
-    if chosen.get("iterations") is not None:
-        if not str(chosen["iterations"]).isdigit():
-            raise click.UsageError(f"--iterations {chosen['iterations']}: expected a whole number")
-        count = int(chosen["iterations"])
-        trainings = tuple(dataclasses.replace(training, iterations=count) for training in plan.trainings)
-        plan = dataclasses.replace(plan, trainings=trainings)
-    beside = path.parent / "params.json"
-    params = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else []
-    sources = [(source.name, source.read_text(encoding="utf-8")) for source in sorted(path.parent.glob("*.gmi"))]
-    return Job(plan=plan, programs=render(plan), params=params, sources=sources)
+    except RecursionError as error:
+        raise click.UsageError(f"{path}: it is nested too deeply") from error
+    return Job(
+        plan=plan,
+        programs=programs,
+        params=run_place.params_beside(path),
+        sources=run_place.sources_beside(path),
+    )
+
+
+def _with_iterations(plan: LaunchPlan, given: str) -> LaunchPlan:
+    """The plan with `--iterations` in all trainings."""
+    if not (given.isascii() and given.isdigit() and len(given) < 16 and int(given) > 0):
+        raise click.UsageError(f"--iterations {given:.40}: expected a whole number, 1 or more")
+    trainings = tuple(dataclasses.replace(training, iterations=int(given)) for training in plan.trainings)
+    return dataclasses.replace(plan, trainings=trainings)
 
 
 def _run_directory(resume: Path) -> Path:
@@ -136,9 +155,10 @@ def _unused(directory: Path) -> Path:
 def _show_plan(plan: LaunchPlan) -> None:
     from rich.console import Console
 
-    for line in headline(plan):
-        click.echo(line, err=True)
-    Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
+    with unless_unwritable():
+        for line in headline(plan):
+            click.echo(line, err=True)
+        Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
 
 
 def _show_commands(job: Job, directory: Path, resume: str | None, launcher: Chosen) -> None:
@@ -186,7 +206,6 @@ def _write_job(job: Job, directory: Path, resume: str | None, launcher: Chosen) 
 
     text = _job_script(job.plan, directory, resume, launcher)
     _write_run_directory(job, directory)
-    (directory / "logs").mkdir(exist_ok=True)
     script = directory / SCRIPT
     script.write_text(text, encoding="utf-8")
     click.echo(f"submit it with: sbatch {script}", err=True)
@@ -218,7 +237,8 @@ def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: C
         def receive(event: Event) -> None:
             if isinstance(event, Failure):
                 failures.append(event)
-            on_event(event)
+            with unless_unwritable():  # a full disk behind stdout does not end a training
+                on_event(event)
 
         result = run_plan(
             job.plan,
@@ -231,19 +251,23 @@ def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: C
         )
     survived = result.exit_code == 0  # a run that was restarted
     found = [as_diagnostic(failure) for failure in failures]
-    show([dataclasses.replace(problem, severity="warning") if survived else problem for problem in found])
-    if output == "text":
-        _summary(job.plan, result, directory)
+    with unless_unwritable():
+        show([dataclasses.replace(problem, severity="warning") if survived else problem for problem in found])
+        if output == "text":
+            _summary(job.plan, result, directory)
     return result.exit_code
 
 
 def _write_run_directory(job: Job, directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    write(directory / "programs", job.plan, job.programs)
-    shutil.move(directory / "programs" / "plan.json", directory / "plan.json")
-    (directory / "params.json").write_text(json.dumps(job.params, indent=2) + "\n", encoding="utf-8")
-    for name, text in job.sources:
-        (directory / name).write_text(text, encoding="utf-8")
+    try:
+        write(directory / "programs", job.plan, job.programs)
+        shutil.move(directory / "programs" / "plan.json", directory / "plan.json")
+        (directory / "params.json").write_text(json.dumps(job.params, indent=2) + "\n", encoding="utf-8")
+        for name, text in job.sources:
+            (directory / name).write_text(text, encoding="utf-8")
+        (directory / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise run_place.unwritable("the run directory", directory, error) from error
 
 
 def _summary(plan: LaunchPlan, result: Any, directory: Path) -> None:  # noqa: ANN401 - RunResult, imported lazily

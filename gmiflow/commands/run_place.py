@@ -1,0 +1,172 @@
+"""Where a run writes and what it goes on from: looked at before anything is shown, written or started."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gmiflow.commands.report import finish
+from gmiflow.diagnostics import Diagnostic
+from gmiflow.plan import LaunchPlan
+from gmiflow.runtime.failure import GMIError
+from gmiflow.runtime.run_directory import META, find_checkpoint
+
+LOCK = ".lock"
+"""In a run directory: locked while a run is at work in it; its content is the process id."""
+
+_FOLDERS = ("logs", "programs", "checkpoints", "tensorboard")
+_FILES = ("plan.json", "params.json", "metrics.jsonl", "report.json")
+
+
+def unwritable(what: str, path: Path, error: OSError) -> click.UsageError:
+    """The mistake of a user who names a place where nothing can be written."""
+    place = f"{error.filename}: " if error.filename is not None and str(error.filename) != str(path) else ""
+    return click.UsageError(f"cannot write {what} {path}: {place}{(error.strerror or str(error)).lower()}")
+
+
+def require_writable(directory: Path) -> None:
+    """Try whether a run can write ``directory``, without making it.
+
+    Raises:
+        click.UsageError: with what is in the way.
+    """
+    existing = next((f for f in (directory, *directory.parents) if os.path.lexists(f)), Path("."))
+    folders = [directory / name for name in _FOLDERS if os.path.lexists(directory / name)]
+    try:
+        for folder in (existing, *folders):
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+            _try_to_write(folder)
+        for name in _FILES:
+            if (directory / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(directory / name))
+    except OSError as error:
+        raise unwritable("the run directory", directory, error) from error
+
+
+def _try_to_write(folder: Path) -> None:
+    """Permissions do not tell (root, read-only and made-up file systems): a file without a name does."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
+def require_fresh(directory: Path, file: str | None) -> None:
+    """Refuse to start a new run where one has been; its records would be mixed with the new ones.
+
+    A directory with nothing but the very plan that is to run is fresh: a job script starts in such a one.
+
+    Raises:
+        click.UsageError: with the mend.
+    """
+    plan = directory / "plan.json"
+    own = file is not None and plan.exists() and Path(file).exists() and plan.samefile(file)
+    begun = (directory / "metrics.jsonl").exists() or (directory / "checkpoints").exists()
+    if begun or (plan.exists() and not own):
+        raise click.UsageError(
+            f"{directory} holds a run already: choose another --run-dir, or go on with it: --resume {directory}"
+        )
+
+
+@contextlib.contextmanager
+def claimed(directory: Path) -> Generator[None]:
+    """Make ``directory``, and keep other runs out of it meanwhile.
+
+    Raises:
+        click.UsageError: it cannot be made, or another run is at work in it.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise unwritable("the run directory", directory, error) from error
+    with os.fdopen(lock, "r+", encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            who = file.read().strip() or "unknown"
+            raise click.UsageError(
+                f"another run (process {who}) is at work in {directory}: choose another --run-dir"
+            ) from error
+        except OSError:
+            pass  # a file system without locks: two runs at once are not noticed there
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
+    """Find the checkpoint of every training before anything starts; exits with E0707 when one is not there.
+
+    Raises:
+        click.UsageError: all iterations are made already.
+    """
+    made: list[int] = []
+    for training in plan.trainings:
+        try:
+            meta = _meta(find_checkpoint(resume, training.name))
+        except GMIError as problem:
+            failure = problem.failure
+            finish([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)], output)
+            raise  # `finish` has ended the process
+        iteration, seed = meta.get("iteration"), meta.get("seed")
+        made.append(iteration if isinstance(iteration, int) else 0)
+        if isinstance(seed, int) and seed != training.seed:
+            click.echo(
+                f"warning: {training.name}: the checkpoint was made with seed {seed}, and this run has seed "
+                f"{training.seed}; it goes on with other random numbers",
+                err=True,
+            )
+    if all(count >= training.iterations for count, training in zip(made, plan.trainings, strict=True)):
+        most = max(made)
+        raise click.UsageError(
+            f"--resume {resume}: it has made all {most} iterations; --iterations M with M > {most} goes on"
+        )
+
+
+def _meta(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint says about itself; nothing when it is damaged, which loading it reports."""
+    try:
+        data = json.loads((checkpoint / META).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def params_beside(plan: Path) -> list[dict[str, Any]]:
+    """The parameters of the `.gmi` file as an earlier run wrote them; what is damaged is left out with a note."""
+    path = plan.parent / "params.json"
+    if not path.exists():
+        return []
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        data = None
+    names = {"name", "value", "origin"}
+    if not isinstance(data, list) or not all(isinstance(item, dict) and names <= item.keys() for item in data):
+        click.echo(f"note: {path} is damaged; it is left out", err=True)
+        return []
+    return data
+
+
+def sources_beside(plan: Path) -> list[tuple[str, str]]:
+    """Name and text of the `.gmi` files beside a plan; what cannot be read is left out with a note."""
+    found: list[tuple[str, str]] = []
+    for path in sorted(plan.parent.glob("*.gmi")):
+        try:
+            found.append((path.name, path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError):
+            click.echo(f"note: {path} cannot be read as text; it is left out", err=True)
+    return found
