@@ -24,13 +24,17 @@ help:
 	@echo "make vsix   build the VS Code extension, vscode-ext/gmiflow.vsix (needs Node 20 or newer)"
 	@echo "make test-editor  check, lint and test the extension against this checkout's language server, then package it"
 	@echo "make clean  remove .venv, caches and builds"
+	@echo "PYTHON=...  the Python to use, 3.11 or newer (default: python3)"
 
 $(STAMP)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "gmiflow needs Python 3.11 or newer; $(PYTHON) is $(MINOR). Another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@mkdir -p $(STAMP)
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(STAMP)/install: $(STAMP)/venv pyproject.toml constraints-cpu.txt
+	@echo "installing torch, MuJoCo and the rest into $(VENV): a few minutes"
 	$(PIP) install -q $(CONSTRAINTS) -e ".$(if $(EXTRAS),[$(EXTRAS)])"
 	@touch $@
 

@@ -32,8 +32,7 @@ def command(file: str, form: str | None, output: str | None, **chosen: Any) -> N
         sys.exit(ERRORS_FOUND)
     if compilation.workflow is None:
         raise click.UsageError(f"{file} has no workflow to draw")
-    endings = {".svg": "svg", ".dot": "dot", ".gv": "dot"}
-    text = DRAWERS[form or endings.get(Path(output or "").suffix, "mermaid")](diagram(compilation.workflow))
+    text = DRAWERS[form or _form_of(output)](diagram(compilation.workflow))
     if output is None:
         click.echo(text, nl=False)
         return
@@ -41,3 +40,15 @@ def command(file: str, form: str | None, output: str | None, **chosen: Any) -> N
         Path(output).write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.UsageError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _form_of(output: str | None) -> str:
+    """The format that a file's ending means."""
+    endings = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid"}
+    if output is None:
+        return "mermaid"
+    ending = Path(output).suffix
+    if ending not in endings:
+        known = ", ".join(endings)
+        raise click.UsageError(f"no format is known for `{output}`: use one of {known}, or --format")
+    return endings[ending]
