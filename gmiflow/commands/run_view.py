@@ -13,6 +13,7 @@ import click
 
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Checkpoint, Event, Iteration, Restarting, Slow, Started, Stopping
+from gmiflow.runtime.record import finite
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -120,9 +121,9 @@ class JsonView:
         pass
 
     def show(self, event: Event) -> None:
-        """Write the event."""
+        """Write the event; NaN and infinity as text, as in metrics.jsonl."""
         data = {"event": type(event).__name__, **dataclasses.asdict(event)}
-        click.echo(json.dumps(data, default=str))
+        click.echo(json.dumps(finite(data), default=str, allow_nan=False))
 
 
 class Rate:

@@ -78,7 +78,7 @@ class Recorder:
             self._again.remove(event.training)
             self._drop_from(event.training, event.iteration)
         # JSON has no NaN: a diverged run must still leave a file that tools can read.
-        line = json.dumps(_finite(dataclasses.asdict(event)), allow_nan=False)
+        line = json.dumps(finite(dataclasses.asdict(event)), allow_nan=False)
         self._metrics.write(line + "\n")
         self._metrics.flush()
         writer = self._writers[event.training]
@@ -132,7 +132,7 @@ def write_report(path: Path, result: RunResult, details: Mapping[str, Any]) -> N
         "failures": failures,
         **details,
     }
-    text = json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
+    text = json.dumps(finite(report), indent=2, allow_nan=False) + "\n"
     temporary = path.with_suffix(".json.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -141,14 +141,14 @@ def write_report(path: Path, result: RunResult, details: Mapping[str, Any]) -> N
         logger.warning("the report cannot be written: %s", problem)
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
+def finite(value: Any) -> Any:  # noqa: ANN401 - JSON
     """The value with NaN and infinity as text."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}  # type: ignore[reportUnknownVariableType]
+        return {str(key): finite(inner) for key, inner in value.items()}  # type: ignore[reportUnknownVariableType]
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]  # type: ignore[reportUnknownVariableType]
+        return [finite(inner) for inner in value]  # type: ignore[reportUnknownVariableType]
     return value
 
 

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from gmiflow.cli import main
+from gmiflow.commands.run_view import JsonView
+from gmiflow.runtime.events import Iteration
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = str(ROOT / "examples" / "quickstart.gmi")
@@ -226,6 +228,27 @@ def test_errors_of_a_run_are_json_too(here):
     of_check, of_run = json.loads(checked.stdout), json.loads(done.stdout)
     assert of_check and all(problem in of_run for problem in of_check)  # and that there is no workflow
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "-inf")])
+def test_events_are_json_that_every_reader_takes(capsys, value, text):
+    event = Iteration(
+        training="train",
+        iteration=1,
+        env_steps=16,
+        total_env_steps=16,
+        collect_s=1.0,
+        learn_s=1.0,
+        communicate_s=0.0,
+        seconds=2.0,
+        episodes=1,
+        mean_return=value,
+        episode_length=3.0,
+        metrics={"loss": value},
+    )
+    JsonView().show(event)
+    data = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (data["mean_return"], data["metrics"]["loss"], data["episode_length"]) == (text, text, 3.0)
 
 
 # ---- streams
