@@ -149,3 +149,104 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file is in the way")
     with pytest.raises(GMIError, match="cannot be written"):
         run(tmp_path, iterations=1)
+
+
+def write_meta(folder: Path, **changes: object) -> None:
+    """A `meta.json` of a checkpoint with two slices, changed; None leaves an entry out."""
+    folder.mkdir(exist_ok=True)
+    data: dict[str, object] = {
+        "version": 1,
+        "training": "train",
+        "iteration": 3,
+        "num_env": 64,
+        "seed": 7,
+        "slices": [[0, 32], [32, 32]],
+        "checksum": "00ff",
+        "episodes": 5,
+        "mean_return": 1.5,
+    }
+    data.update(changes)
+    (folder / "meta.json").write_text(json.dumps({name: value for name, value in data.items() if value != "left out"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"iteration": -1}, "`iteration` is -1, not a whole number from 0"),
+        ({"iteration": "3"}, '`iteration` is "3", not a whole number from 0'),
+        ({"iteration": True}, "`iteration` is true, not a whole number from 0"),
+        ({"iteration": 2.5}, "`iteration` is 2.5, not a whole number from 0"),
+        ({"iteration": "left out"}, "`iteration` is missing"),
+        ({"num_env": 0}, "`num_env` is 0, not a whole number from 1"),
+        ({"seed": None}, "`seed` is null, not a whole number"),
+        ({"training": 1}, "`training` is 1, not a string"),
+        ({"mean_return": "high"}, '`mean_return` is "high", not a number'),
+        ({"color": "red"}, "`color` is not known"),
+        ({"slices": None}, "`slices` has null, not a first environment and a count"),
+        ({"slices": [[0, 32], 32]}, "`slices` has 32, not a first environment and a count"),
+        ({"slices": [[0, 32], [32, -32]]}, "`slices` has [32, -32], not a first environment and a count"),
+        ({"slices": []}, "no slice holds the environments 0 to 63"),
+        ({"slices": [[0, 32]]}, "no slice holds the environments 32 to 63"),
+        ({"slices": [[0, 16], [32, 32]]}, "no slice holds the environments 16 to 31"),
+        ({"slices": [[0, 48], [32, 32]]}, "two slices hold environment 32"),
+        ({"slices": [[0, 96]]}, "the slices hold 96 environments, not 64"),
+    ],
+)
+def test_a_damaged_meta_says_what_is_wrong(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
+    write_meta(tmp_path)
+    assert CheckpointReader(tmp_path).meta.slices == ((0, 32), (32, 32))
+    write_meta(tmp_path, **changes)
+    with pytest.raises(GMIError) as caught:
+        CheckpointReader(tmp_path)
+    assert caught.value.failure.code == "E0707"
+    assert caught.value.failure.message == f"{tmp_path} is not a checkpoint: in meta.json {problem}"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "7", "{", "\0", "[" * 100_000])
+def test_a_meta_that_is_no_object(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(GMIError, match="is not a checkpoint") as caught:
+        CheckpointReader(tmp_path)
+    assert caught.value.failure.code == "E0707"
+
+
+def test_a_meta_of_another_version(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text('{"version": 2, "what": "nobody knows"}')
+    with pytest.raises(GMIError, match="has checkpoint version 2, not 1"):
+        CheckpointReader(tmp_path)
+
+
+def test_the_file_of_a_slice_is_missing(tmp_path: Path) -> None:
+    run(tmp_path, gmis=2, iterations=1)
+    missing = tmp_path / "checkpoints" / "last" / "environments_00000032.safetensors"
+    missing.unlink()
+    with pytest.raises(GMIError, match=r"environments_00000032.safetensors cannot be read") as caught:
+        run(None, iterations=2, resume=tmp_path)
+    assert caught.value.failure.code == "E0707"
+
+
+def commit(writer: CheckpointWriter, iteration: int, mean_return: float) -> None:
+    writer.begin(iteration)
+    writer.commit(
+        CheckpointMeta(
+            training="train",
+            iteration=iteration,
+            num_env=16,
+            seed=0,
+            slices=((0, 16),),
+            checksum="0",
+            episodes=1,
+            mean_return=mean_return,
+        )
+    )
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"mean_return": "high"}', '{"mean_return": NaN}', "\0"])
+def test_a_damaged_best_is_replaced(tmp_path: Path, damage: str) -> None:
+    writer = CheckpointWriter(tmp_path)
+    commit(writer, 1, 9.0)
+    commit(writer, 2, 1.0)
+    assert (tmp_path / "best").resolve().name == "iter_000001"
+    (tmp_path / "best" / "meta.json").write_text(damage)
+    commit(writer, 3, 0.5)
+    assert (tmp_path / "best").resolve().name == "iter_000003"

@@ -45,7 +45,7 @@ class Field:
         try:
             value = outputs[self.port]
             return value[self.field] if self.field is not None else value  # type: ignore[index, return-value]
-        except (KeyError, TypeError, IndexError):
+        except (KeyError, TypeError):
             what = "did not return it" if isinstance(outputs, Mapping) else f"returned {_kind(outputs)}, not its ports"
             raise error(PORT_MISMATCH, f"{self.label} is declared, but the stage {what}") from None
 
@@ -160,6 +160,10 @@ class Rollout:
 
     def _check(self, fields: list[Field], outputs: Ports) -> None:
         for field in fields:
+            record = outputs.get(field.port) if isinstance(outputs, Mapping) else None
+            if field.field is not None and isinstance(record, Tensor):
+                port = f"{field.stage}.{field.port}"
+                raise error(PORT_MISMATCH, f"{port} is declared a record, but the stage returned one tensor")
             field.type.check(field.read(outputs), field.label, self._num_env, self._device)
 
     def recorded(self) -> Iterator[tuple[str, str, Tensor]]:
