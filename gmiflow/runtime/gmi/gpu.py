@@ -25,6 +25,7 @@ def planned_gpus(gmis: Sequence[GMIPlan]) -> dict[int, GPU]:
         raise error(
             LAUNCH_FAILED,
             f"the plan uses GPU {listed}, but this machine has {len(present)} GPU{'s' * (len(present) != 1)}",
+            "`--target cpu` compiles it for the CPU (a file may need `import std.targets` for it)",
             "CUDA_VISIBLE_DEVICES hides GPUs too",
             "`gmiflow doctor` says what is found",
         )
