@@ -70,9 +70,10 @@ def command(
     job = _prepare(file, resume, output, chosen)
     if resume is not None:
         run_place.require_checkpoints(Path(resume), job.plan, output)
-    name = f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}"
-    directory = Path(run_dir) if run_dir else _unused(Path("runs") / name)
+    directory = Path(run_dir or Path("runs") / f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}")
     run_place.require_writable(directory)
+    if not run_dir:
+        directory = run_place.unused(directory, make=not dry_run)
     with contextlib.nullcontext() if dry_run else run_place.claimed(directory):
         if resume is None:
             run_place.require_fresh(directory, file)
@@ -141,15 +142,6 @@ def _run_directory(resume: Path) -> Path:
         if (folder / "plan.json").exists():
             return folder
     raise click.UsageError(f"--resume {resume}: neither a run directory nor a checkpoint in one")
-
-
-def _unused(directory: Path) -> Path:
-    """``directory``, or the first of ``directory-2``, ``-3``, ... that does not exist."""
-    candidate, number = directory, 1
-    while candidate.exists():
-        number += 1
-        candidate = directory.with_name(f"{directory.name}-{number}")
-    return candidate
 
 
 def _show_plan(plan: LaunchPlan) -> None:

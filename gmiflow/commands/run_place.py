@@ -62,6 +62,32 @@ def _try_to_write(folder: Path) -> None:
         raise OSError(error.errno, error.strerror, str(folder)) from error
 
 
+def unused(directory: Path, *, make: bool) -> Path:
+    """``directory``, or the first of ``directory-2``, ``-3``, ... that does not exist.
+
+    Args:
+        directory: the first choice.
+        make: make it, so that another run that starts in the same second takes the next.
+
+    Raises:
+        click.UsageError: it cannot be made.
+    """
+    candidate, number = directory, 1
+    while True:
+        try:
+            if make:
+                candidate.mkdir(parents=True)
+                return candidate
+            if not os.path.lexists(candidate):
+                return candidate
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise unwritable("the run directory", candidate, error) from error
+        number += 1
+        candidate = directory.with_name(f"{directory.name}-{number}")
+
+
 def require_fresh(directory: Path, file: str | None) -> None:
     """Refuse to start a new run where one has been; its records would be mixed with the new ones.
 

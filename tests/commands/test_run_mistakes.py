@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from gmiflow.cli import main
+from gmiflow.commands.run_place import unused
 from gmiflow.commands.run_view import JsonView
 from gmiflow.runtime.events import Iteration
 
@@ -137,6 +138,14 @@ def test_a_second_run_in_the_same_directory_is_told(here):
     assert done.exit_code == 2
     assert "another run (process 4711) is at work in out" in flat(done.stderr)
     assert [path.name for path in (here / "out").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("make", [False, True])
+def test_runs_of_one_second_get_directories_of_their_own(here, make):
+    for name in ("out", "out-2"):
+        (here / "runs" / name).mkdir(parents=True)
+    assert unused(Path("runs/out"), make=make) == Path("runs/out-3")
+    assert (here / "runs" / "out-3").is_dir() == make
 
 
 # ---- plans and what lies beside them
