@@ -28,6 +28,13 @@ def read_plan(text: str) -> LaunchPlan:
     """
     plan = LaunchPlan.from_json(text)
     validate(plan)
+    try:
+        plan.to_json().encode()  # a run writes it again
+    except RecursionError as error:
+        raise PlanError("not a plan: it is nested too deeply") from error
+    except UnicodeEncodeError as error:
+        broken = error.object[error.start : error.start + 1]
+        raise PlanError(f"not a plan: {broken!r} is half of a character") from error
     return plan
 
 
@@ -40,6 +47,9 @@ def validate(plan: LaunchPlan) -> None:
     _require(len(plan.trainings) > 0, "plan.trainings", "there is none")
     _require(len(plan.gmis) > 0, "plan.gmis", "there is none")
     _plain(plan.source.workflow, "plan.source.workflow")
+    for name, text in (("source.file", plan.source.file), ("generator", plan.generator)):
+        # They stand in the first lines of every program and job script.
+        _require(text.isprintable() and '"""' not in text, f"plan.{name}", f"{text!r} does not fit into one line")
     _counts(plan.target, ("devices", "gmi_per_gpu", "cores"), "plan.target")
     _not_negative(plan.target.memory_mib, "plan.target.memory_mib")
     _unique((training.name for training in plan.trainings), "plan.trainings", ".name")

@@ -174,11 +174,11 @@ def _meta(checkpoint: Path) -> dict[str, Any]:
 def params_beside(plan: Path) -> list[dict[str, Any]]:
     """The parameters of the `.gmi` file as an earlier run wrote them; what is damaged is left out with a note."""
     path = plan.parent / "params.json"
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(_text_of(path) or "")
+    except (ValueError, RecursionError):
         data = None
     names = {"name", "value", "origin"}
     if not isinstance(data, list) or not all(isinstance(item, dict) and names <= item.keys() for item in data):
@@ -191,8 +191,17 @@ def sources_beside(plan: Path) -> list[tuple[str, str]]:
     """Name and text of the `.gmi` files beside a plan; what cannot be read is left out with a note."""
     found: list[tuple[str, str]] = []
     for path in sorted(plan.parent.glob("*.gmi")):
-        try:
-            found.append((path.name, path.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError):
+        text = _text_of(path)
+        if text is None:
             click.echo(f"note: {path} cannot be read as text; it is left out", err=True)
+        else:
+            found.append((path.name, text))
     return found
+
+
+def _text_of(path: Path) -> str | None:
+    """None for what cannot be read as text; a pipe is not tried, since reading one waits for its writer."""
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -169,9 +169,10 @@ def test_damaged_parameters_are_left_out(plan, content):
 def test_sources_that_are_not_text_are_left_out(plan):
     (plan.parent / "latin.gmi").write_bytes(b"\xe9")
     (plan.parent / "folder.gmi").mkdir()
+    os.mkfifo(plan.parent / "pipe.gmi")
     done = gmiflow("run", str(plan), "--dry-run")
     assert done.exit_code == 0, done.output
-    assert flat(done.stderr).count("cannot be read as text; it is left out") == 2
+    assert flat(done.stderr).count("cannot be read as text; it is left out") == 3
 
 
 @pytest.mark.parametrize("count", ["²", "0", "-1", "1.5", "", "9" * 6000])
