@@ -32,6 +32,7 @@ from gmiflow.runtime.reporter import LogReporter, SocketReporter, call_superviso
 from gmiflow.runtime.run_directory import find_checkpoint
 from gmiflow.runtime.slices import Slices
 from gmiflow.runtime.stages import load_entry
+from gmiflow.runtime.traceback_text import concise
 
 if TYPE_CHECKING:
     from gmiflow.runtime.comm.mpi_world import MPIWorld
@@ -214,7 +215,7 @@ class _Worker:
 
     def give_up(self, problem: Exception) -> int:
         """Tell why; the exit status."""
-        logger.error("GMI %d gives up", self.id, exc_info=problem)
+        logger.error("GMI %d gives up\n%s", self.id, concise(problem))
         self.reporter.send(Failed(gmi=self.id, failure=explain(problem, self._program, self._clock)))
         self.status = 1
         return self.status

@@ -20,14 +20,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "gymnasium is not installed: `pip install 'gymnasium[mujoco]'`", name=missing.name
+    ) from missing
 
 __all__ = ["GymnasiumSimulator"]
 

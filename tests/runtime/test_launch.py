@@ -151,6 +151,8 @@ def test_an_exception_in_a_stage(tmp_path: Path) -> None:
     assert (failure.failure.file, failure.failure.line) == ("point_mass.gmi", 3)
     assert "Traceback" not in failure.failure.message
     assert any("Traceback" in line for line in failure.log_tail)
+    places = [line for line in failure.log_tail if line.strip().startswith("File ")]
+    assert len(places) == 1 and "point_mass.py" in places[0]  # the runtime's own frames are left out
     assert time.monotonic() - start < 30
 
 
