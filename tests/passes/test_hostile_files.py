@@ -242,7 +242,8 @@ PYTHON = {
 
 @pytest.mark.parametrize("name", PYTHON)
 def test_python_modules_that_cannot_be_parsed(name, tmp_path):
-    """What Python itself cannot read is not looked into; the other mistakes are still found."""
+    """What Python cannot read is said, unless it is only too deep for this process; other mistakes are still found."""
     (tmp_path / "mine.py").write_bytes(PYTHON[name].encode("latin-1"))
     port = 'simulator S() {\n  entry = py "mine:S"\n  out obs : f32[env, 4]\n}\n'
-    assert check(tmp_path, f"{HEAD}{port}param p : int = true\n") == {"E0301"}
+    unreadable = set() if name in ("signs", "long sum") else {"E0214"}
+    assert check(tmp_path, f"{HEAD}{port}param p : int = true\n") == {"E0301", *unreadable}
