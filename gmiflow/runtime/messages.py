@@ -23,11 +23,12 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heartbeat:
-    """Sign of life, from a thread; ``stage`` is at work for ``stage_s`` seconds."""
+    """Sign of life, from a thread; ``stage`` is at work for ``stage_s`` seconds, or waits for other GMIs."""
 
     gmi: int
     stage: str
     stage_s: float
+    waiting: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -199,6 +199,7 @@ class _Worker:
         self.reporter.send(slices.prove(program.gmi))
         collectives, control = switchboard.connect(program, stack)
         training = program.training
+        self._clock.is_waiting = lambda: not switchboard.turn.held
         context = GMIContext(
             program=program,
             device=slices.device,

@@ -71,7 +71,8 @@ class SocketReporter:
             return self._queue.get(timeout=HEARTBEAT_S)
         except queue.Empty:
             clock = self._clock
-            return Heartbeat(gmi=self._gmi, stage=clock.names[clock.current], stage_s=clock.since_entered())
+            stage = clock.names[clock.current]
+            return Heartbeat(gmi=self._gmi, stage=stage, stage_s=clock.since_entered(), waiting=clock.is_waiting())
 
     def _listen(self) -> None:
         """Wait for a request to stop; the supervisor's end is one too."""

@@ -346,7 +346,8 @@ class Supervisor:
 
     def _check_call(self, member: Member, beat: Heartbeat) -> None:
         """Mention a call of a stage that takes long, and report one that never ends."""
-        if beat.stage == RUNTIME_NAME or beat.stage_s < self._limits.slow_s:
+        at_work = beat.stage != RUNTIME_NAME and not beat.waiting
+        if not at_work or beat.stage_s < self._limits.slow_s:
             member.slow = False
             return
         if not member.slow:

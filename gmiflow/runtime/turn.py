@@ -23,6 +23,11 @@ class Turn:
         self._lock = threading.Lock()
         self._holder: int | None = None
 
+    @property
+    def held(self) -> bool:
+        """Whether somebody works; a GMI that is at work without it waits for its peers."""
+        return self._holder is not None
+
     @contextmanager
     def mine(self) -> Generator[None]:
         """Wait for the turn and hold it; a thread that holds it goes on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gmiflow.runtime.messages import RUNTIME_NAME
@@ -27,6 +27,7 @@ class StageClock:
         names: "runtime", then the stages in the order of the plan.
         seconds: time charged to each since the last `take`.
         current: index of the stage at work.
+        is_waiting: whether that stage waits for other GMIs just now.
     """
 
     def __init__(self, stages: Sequence[str], slot: ProgressSlot | None = None) -> None:
@@ -35,6 +36,7 @@ class StageClock:
         self.seconds = [0.0] * len(self.names)
         self.current = RUNTIME
         self._slot: ProgressSlot = slot if slot is not None else [0, 0]
+        self.is_waiting: Callable[[], bool] = lambda: False
         self._changes = 0
         self._since = time.perf_counter()
 
