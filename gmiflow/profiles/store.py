@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -55,6 +54,8 @@ def path_of(hardware: Hardware, device: Device) -> Path:
 
 def load_collectives(hardware: Hardware, device: Device) -> CollectiveProfile | None:
     """What was measured on this machine, or None."""
+    if not folder().is_dir():  # nothing was measured: the key, which needs torch's metadata, is not worth making
+        return None
     with contextlib.suppress(OSError, ValueError):
         return CollectiveProfile.from_json(path_of(hardware, device).read_text(encoding="utf-8"))
     return None
@@ -96,6 +97,8 @@ def _driver() -> str:
 @functools.cache
 def _version(package: str) -> str:
     """Version of an installed package, "" without it; reading it takes longer than lowering a workflow."""
+    import importlib.metadata  # a tenth of the time of `gmiflow check`
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
