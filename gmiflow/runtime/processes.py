@@ -17,7 +17,7 @@ from gmiflow.runtime.run_directory import RunDirectory
 
 _MANY_STREAMS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 """Work queues of a process to its GPU: with CUDA's default of 8, the streams of many GMIs wait behind each other.
-Eight trainings side by side are 1.19 times faster with 32 (docs/performance.md, "Replicas")."""
+Eight trainings side by side are 1.18 times faster with 32 (docs/performance.md, "Replicas")."""
 
 
 def preloaded_modules(plan: LaunchPlan) -> list[str]:
