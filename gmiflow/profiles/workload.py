@@ -1,0 +1,172 @@
+"""What one workload did on one machine: measured points, the key that says when they hold, and their JSON.
+
+A profile is data. `measure` makes one, `store` keeps it, `model` and `search` read it.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from gmiflow.plan import Backend, Execution, Template
+
+FORMAT = 1
+
+Status = Literal["ok", "out_of_memory", "failed", "timed_out"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Point:
+    """One configuration of a training on one device: what the sizing search varies.
+
+    Attributes:
+        template: which roles share a GMI.
+        gmis: GMIs of the training on the device (with split templates: of the simulator's group).
+        num_env: environments of the training on the device, over all its GMIs.
+    """
+
+    template: Template
+    gmis: int
+    num_env: int
+    execution: Execution
+    backend: Backend
+
+    def __str__(self) -> str:
+        gmis = f"{self.gmis} GMI{'s' if self.gmis > 1 else ''}"
+        return f"{self.num_env} environments, {gmis}, {self.template}, {self.execution}, {self.backend}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """What running one point showed; with a status other than "ok" only the memory may mean something.
+
+    Attributes:
+        steps_per_s: environment steps per second of the whole training, median of the windows.
+        steps_per_s_low, steps_per_s_high: lowest and highest window.
+        iteration_s: one iteration, rollout and update; median.
+        stage_s: seconds of one iteration by what they were spent on: "simulate", "infer", "update",
+            "communicate"; of the slowest GMI. Empty where a CUDA graph hides the parts.
+        device_memory_bytes: peak of the whole device over all GMIs, 0 on the CPU.
+        host_memory_bytes: peak resident memory of all GMI processes, shared pages counted once where known.
+        sm_occupancy: mean part of the SMs that were busy, 0 to 1; None on the CPU or without a counter.
+        iterations: measured, after the warm-up.
+        startup_s: from the start of the processes to the end of the warm-up.
+        message: of a failure, one line.
+    """
+
+    point: Point
+    status: Status
+    steps_per_s: float = 0.0
+    steps_per_s_low: float = 0.0
+    steps_per_s_high: float = 0.0
+    iteration_s: float = 0.0
+    stage_s: dict[str, float] = field(default_factory=dict[str, float])
+    device_memory_bytes: int = 0
+    host_memory_bytes: int = 0
+    sm_occupancy: float | None = None
+    iterations: int = 0
+    startup_s: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileKey:
+    """What the measurements depend on (DESIGN, section 9). Two profiles are comparable when their keys are equal.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        processor: model name of the GPU, or of the CPU.
+        sm_count, memory_bytes: of one GPU; 0 on the CPU.
+        cores: CPU cores that the target may use.
+        driver, cuda, torch, simulator: versions, "" where there is none; ``simulator`` names the package, too.
+        sources: stage entry to SHA-256 of its source file.
+        workload: SHA-256 of what the training is apart from its size: stages, parameters, shapes, horizon,
+            precision, mode.
+        gmiflow: version.
+    """
+
+    device: Literal["cpu", "cuda"]
+    processor: str
+    sm_count: int
+    memory_bytes: int
+    cores: int
+    driver: str
+    cuda: str
+    torch: str
+    simulator: str
+    sources: dict[str, str]
+    workload: str
+    gmiflow: str
+
+    def differences(self, other: ProfileKey) -> tuple[str, ...]:
+        """Names of the fields that differ, in declaration order."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadProfile:
+    """Measurements of one workload under one key; at most one per point.
+
+    Attributes:
+        date: of the last measurement, ISO 8601 day.
+        source: file and workflow, for messages.
+    """
+
+    key: ProfileKey
+    source: str
+    date: str
+    measurements: tuple[Measurement, ...]
+
+    def at(self, point: Point) -> Measurement | None:
+        """The measurement of exactly this point, or None."""
+        return next((m for m in self.measurements if m.point == point), None)
+
+    def to_json(self) -> str:
+        """Deterministic text, measurements in the order of their points: it can be committed."""
+        data = asdict(self)
+        data["measurements"] = [asdict(m) for m in sorted(self.measurements, key=lambda m: m.point)]
+        return json.dumps({"format": FORMAT, **data}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkloadProfile:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise ValueError("another format")
+            key = _make(ProfileKey, data.pop("key"))
+            measurements = [
+                _make(Measurement, {**item, "point": _make(Point, item["point"])}) for item in data.pop("measurements")
+            ]
+            return cls(**data, key=key, measurements=tuple(measurements))
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise ValueError(f"not a profile of a workload: {problem}") from problem
+
+
+def _make(kind: Any, data: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """An object of a dataclass whose fields are plain values, each looked at."""
+    hints = typing.get_type_hints(kind)
+    for name, value in data.items():
+        if not _fits(hints[name], value):
+            raise ValueError(f"{name} cannot be {value!r}")
+    return kind(**data)
+
+
+def _fits(hint: Any, value: Any) -> bool:  # noqa: ANN401 - annotations
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(option, value) for option in typing.get_args(hint))
+    if origin is dict:
+        return isinstance(value, dict)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
