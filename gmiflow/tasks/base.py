@@ -95,7 +95,12 @@ class Task(Simulator):
         self._reward = torch.zeros(num_env, device=device)
         self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
         self._truncated = torch.zeros_like(self._terminated)
-        self._now = Snapshot(qpos=engine.qpos, qvel=engine.qvel, action=self._action, derived=engine.derived)
+        # Values and first values of the memory; `prepare` fills both.
+        self._memory: dict[str, Tensor] = {}
+        self._first_memory: dict[str, Tensor] = {}
+        self._now = Snapshot(
+            qpos=engine.qpos, qvel=engine.qvel, action=self._action, derived=engine.derived, memory=self._memory
+        )
         self._no_action = torch.zeros(num_env, action, device=device)
         self._no_derived = {name: torch.zeros_like(field) for name, field in engine.derived.items()}
         self._out: dict[str, Tensor] = {
@@ -119,12 +124,11 @@ class Task(Simulator):
         self._sound = torch.zeros_like(self._terminated)
         self._sound_steps = torch.zeros(num_env, dtype=torch.int64, device=device)
         self._counted_from = torch.zeros_like(self._clock)
-        self._memory: dict[str, tuple[Tensor, Tensor]] = {}
 
     # What a task says.
 
     def prepare(self, context: StageContext) -> None:
-        """Make the task's constants and, with `remember`, its memory. Called at the end of `setup`."""
+        """Make the task's constants and, with `remember` and `remember_drawn`, its memory. Called last in `setup`."""
 
     def apply(self, action: Tensor) -> None:
         """Write ``engine.ctrl`` from the clamped action, f32 [num_env, A]; they are the same tensor if `direct`."""
@@ -162,8 +166,14 @@ class Task(Simulator):
         gives the same numbers.
         """
         count = qpos.shape[0]
-        derived = {name: values[:count] for name, values in self._no_derived.items()}
-        self.observe_into(Snapshot(qpos=qpos, qvel=qvel, action=self._no_action[:count], derived=derived), out)
+        state = Snapshot(
+            qpos=qpos,
+            qvel=qvel,
+            action=self._no_action[:count],
+            derived={name: values[:count] for name, values in self._no_derived.items()},
+            memory={name: first[:count] for name, first in self._first_memory.items()},
+        )
+        self.observe_into(state, out)
 
     # Services for a task.
 
@@ -173,11 +183,22 @@ class Task(Simulator):
 
     def remember(self, name: str, initial: Sequence[float]) -> Tensor:
         """Memory of the task per environment, f32 [num_env, len(initial)], set to ``initial`` at each episode start."""
-        device = self._context.device
-        row = torch.tensor([initial], dtype=torch.float32, device=device)
-        values = by_column(self._context.num_env, len(initial), device).copy_(row)
-        self._memory[name] = (values, row)
+        values, first = self.remember_drawn(name, len(initial))
+        for part in (values, first):
+            part.copy_(torch.tensor([initial], dtype=torch.float32, device=part.device))
         return values
+
+    def remember_drawn(self, name: str, width: int) -> tuple[Tensor, Tensor]:
+        """As `remember`, with first values that `start` draws.
+
+        Returns:
+            the memory, f32 [num_env, width], and where `start` writes the first values of the environments
+            that it is asked for: the first k rows of another tensor of that shape.
+        """
+        num_env, device = self._context.num_env, self._context.device
+        values, first = by_column(num_env, width, device), by_column(num_env, width, device)
+        self._memory[name], self._first_memory[name] = values, first
+        return values, first
 
     # The Simulator interface.
 
@@ -188,8 +209,8 @@ class Task(Simulator):
         self._action.zero_()
         qpos, qvel = self.start(None)
         self.engine.write_where(self._every, qpos, qvel)
-        for values, initial in self._memory.values():
-            values.copy_(initial.expand_as(values))
+        for name, values in self._memory.items():
+            values.copy_(self._first_memory[name])
         self.observe_start(qpos, qvel, self.start_columns)
         return {"obs": self._obs.copy_(self.start_columns)}
 
@@ -248,8 +269,8 @@ class Task(Simulator):
         qpos, qvel = self.start(env)
         self.engine.write(env, qpos, qvel)
         self._episode_step.index_fill_(0, env, 0)
-        for values, initial in self._memory.values():
-            values.index_copy_(0, env, initial.expand(env.numel(), -1))
+        for name, values in self._memory.items():
+            values.index_copy_(0, env, self._first_memory[name][: env.numel()])
         obs = self.start_columns[: env.numel()]
         self.observe_start(qpos, qvel, obs)
         self._obs.index_copy_(0, env, obs)
@@ -260,8 +281,8 @@ class Task(Simulator):
         self.engine.write_where(done, qpos, qvel)
         self._episode_step.masked_fill_(done, 0)
         column = done.unsqueeze(1)
-        for values, initial in self._memory.values():
-            torch.where(column, initial, values, out=values)
+        for name, values in self._memory.items():
+            torch.where(column, self._first_memory[name], values, out=values)
         self.observe_start(qpos, qvel, self.start_columns)
         torch.where(column, self.start_columns, self._columns, out=self._obs)
 
@@ -272,7 +293,7 @@ class Task(Simulator):
     def state_dict(self) -> dict[str, Tensor]:
         """All that the next step depends on: physics, episode steps, task memory, noise counter."""
         state = {f"engine.{name}": value for name, value in self.engine.state_dict().items()}
-        state |= {f"memory.{name}": values.clone() for name, (values, _) in self._memory.items()}
+        state |= {f"memory.{name}": values.clone() for name, values in self._memory.items()}
         state["obs"] = self._obs.clone()
         state["episode_step"] = self._episode_step.clone()
         state["clock"] = self._clock.clone()
@@ -284,7 +305,7 @@ class Task(Simulator):
         self.engine.load_state_dict(
             {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         )
-        for name, (values, _) in self._memory.items():
+        for name, values in self._memory.items():
             values.copy_(state[f"memory.{name}"])
         self._obs.copy_(state["obs"])
         self._episode_step.copy_(state["episode_step"])

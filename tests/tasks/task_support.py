@@ -28,7 +28,7 @@ def actions(task: Task, steps: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(steps, num_env, task.info.action_size, generator=generator) * 2.0 - 1.0
 
 
-def snapshot(task: Task, qpos, qvel=None, action=None, **derived) -> Snapshot:
+def snapshot(task: Task, qpos, qvel=None, action=None, memory=None, **derived) -> Snapshot:
     """One environment's state, written by hand; what is not given is zero."""
     model = task.engine.model
 
@@ -42,6 +42,7 @@ def snapshot(task: Task, qpos, qvel=None, action=None, **derived) -> Snapshot:
         qvel=row(qvel, model.nv),
         action=row(action, task.info.action_size),
         derived=fields,
+        memory={name: torch.tensor([values], dtype=torch.float32) for name, values in (memory or {}).items()},
     )
 
 

@@ -138,7 +138,7 @@ def test_memory_restarts_with_the_episode():
     first = {"last_place": [1000.0, 0.0, 1000.0, 0.0, 0.0], "targets": [0.0, 0.0, 0.0]}
     for task, name in ((ant, "last_place"), (tray, "targets")):
         task.reset()
-        memory = task._memory[name][0]
+        memory = task._memory[name]
         assert memory.tolist() == [first[name]] * 2
         memory.fill_(0.3)
         task._episode_step[0] = task.info.episode_length - 1
