@@ -18,6 +18,7 @@ from gmiflow.ir.workflow import Component
 from gmiflow.plan import CollectiveKind
 from gmiflow.profiles.calibration import CollectiveProfile
 from gmiflow.profiles.candidates import Choice, Projected, candidates
+from gmiflow.profiles.volumes import gradient_bytes
 
 KINDS: dict[CollectiveKind, Choice] = {
     "local": "local",
@@ -27,12 +28,6 @@ KINDS: dict[CollectiveKind, Choice] = {
     "ip": "ip",
 }
 """What the plan can name, and the composition behind it."""
-
-F32_BYTES = 4
-STATISTICS = 16
-"""Numbers besides the gradients in the buffer of a minibatch: KL, loss statistics."""
-ASSUMED_BYTES = 1 << 20
-"""When the stages do not tell the size of their networks."""
 
 
 def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow:
@@ -75,24 +70,6 @@ def _collective(
         profile=f"{source}: {profile.machine}",
         candidates=found,
     )
-
-
-def gradient_bytes(component: Component) -> tuple[int, str]:
-    """Size of the buffer that every minibatch reduces, and where the number comes from.
-
-    Two networks O - hidden - A and O - hidden - 1, A standard deviations, and a few statistics, when the agent
-    has the parameter `hidden` and the shape variables O and A, as `std.algo.ppo` does; else a usual size.
-    """
-    agent = next((stage for stage in component.stages if stage.role == "agent"), None)
-    if agent is not None:
-        hidden, shapes = dict(agent.params).get("hidden"), dict(agent.shapes)
-        if isinstance(hidden, tuple) and "O" in shapes and "A" in shapes:
-            inner = [width for width in hidden if isinstance(width, int)]
-            widths = [shapes["O"], *inner]
-            body = sum((before + 1) * after for before, after in zip(widths, inner, strict=False))
-            heads = (widths[-1] + 1) * (shapes["A"] + 1)
-            return F32_BYTES * (2 * body + heads + shapes["A"] + STATISTICS), f"networks of {agent.name}"
-    return ASSUMED_BYTES, "assumed"
 
 
 def _candidates(

@@ -6,12 +6,11 @@ the reason why it was not taken. Not in here: how many GMIs and where (`sizing`)
 
 from __future__ import annotations
 
-import math
-
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
-from gmiflow.ir.workflow import Component, TensorType, Workflow
-from gmiflow.plan import Role, Template
+from gmiflow.ir.workflow import Component, Workflow
+from gmiflow.plan import ModeKind, Role, Template
+from gmiflow.profiles.volumes import volumes_of
 
 TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
     "dp_only": (("simulator", "agent", "trainer"),),
@@ -22,9 +21,12 @@ TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
 }
 """Template to the groups of roles that share one GMI (paper, section 4: the mapping templates)."""
 
-_DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "bool": 1}
-
-_SUPPORTED: frozenset[Template] = frozenset({"dp_only"})
+_SUPPORTED: dict[ModeKind, frozenset[Template]] = {
+    "serve": frozenset({"dp_only"}),
+    "sync": frozenset({"dp_only"}),
+    "async": frozenset({"dp_only"}),
+}
+"""What the runtime can run, by mode."""
 
 
 def map_workflow(workflow: Workflow) -> MappedWorkflow:
@@ -35,7 +37,7 @@ def map_workflow(workflow: Workflow) -> MappedWorkflow:
     """
     wished = workflow.target.mapping
     template: Template = "dp_only" if wished == "auto" else wished
-    if template not in _SUPPORTED or not _fits(template, workflow):
+    if template not in _SUPPORTED[workflow.mode] or not _fits(template, workflow):
         raise DiagnosticError(_refusal(template, workflow))
     roles = _roles(workflow.components[0])
     return MappedWorkflow(
@@ -44,21 +46,6 @@ def map_workflow(workflow: Workflow) -> MappedWorkflow:
         groups=_groups(template, roles),
         origin="chosen" if wished == "auto" else "given",
         rejected=tuple(Rejected(choice=t, reason=_reason(t, workflow)) for t in TEMPLATES if t != template),
-    )
-
-
-def bytes_per_step(component: Component) -> int:
-    """Bytes that one environment sends per step from the simulator to the agent and back.
-
-    The paper's S + A + W (section 4.2): state, action and the trainer's per-step signals.
-    """
-    simulator = component.stage("simulator")
-    if simulator is None:
-        return 0
-    return sum(
-        _DTYPE_BYTES[edge.type.dtype] * math.prod(dim for dim in edge.type.shape if isinstance(dim, int))
-        for edge in component.edges
-        if isinstance(edge.type, TensorType) and simulator.name in (edge.source_stage, edge.target_stage)
     )
 
 
@@ -81,7 +68,7 @@ def _fits(template: Template, workflow: Workflow) -> bool:
 def _reason(template: Template, workflow: Workflow) -> str:
     if not _fits(template, workflow):
         return f"`{template}` is not a template of {workflow.mode} workflows"
-    moved = bytes_per_step(workflow.components[0])
+    moved = volumes_of(workflow.components[0]).step
     if template == "ea_t":
         return "the rollout would cross to the trainer, and the weights back, every iteration; `dp_only` moves neither"
     return f"{moved} bytes per environment and step would cross between GMIs; `dp_only` moves none of them"

@@ -11,32 +11,11 @@ import typing
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from gmiflow.plan import Backend, Execution, Template
+from gmiflow.ir.search import Point as Point
 
 FORMAT = 1
 
 Status = Literal["ok", "out_of_memory", "failed", "timed_out"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Point:
-    """One configuration of a training on one device: what the sizing search varies.
-
-    Attributes:
-        template: which roles share a GMI.
-        gmis: GMIs of the training on the device (with split templates: of the simulator's group).
-        num_env: environments of the training on the device, over all its GMIs.
-    """
-
-    template: Template
-    gmis: int
-    num_env: int
-    execution: Execution
-    backend: Backend
-
-    def __str__(self) -> str:
-        gmis = f"{self.gmis} GMI{'s' if self.gmis > 1 else ''}"
-        return f"{self.num_env} environments, {gmis}, {self.template}, {self.execution}, {self.backend}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

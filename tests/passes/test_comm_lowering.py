@@ -6,9 +6,10 @@ import pytest
 
 from gmiflow.commands.compile import emitted
 from gmiflow.hardware import GPU, Hardware
-from gmiflow.passes.comm_lowering import ASSUMED_BYTES, gradient_bytes, lower_comm
+from gmiflow.passes.comm_lowering import lower_comm
 from gmiflow.pipeline import Options, compile_file
 from gmiflow.profiles.calibration import CollectiveProfile, Curve, built_in
+from gmiflow.profiles.volumes import ASSUMED_BYTES, gradient_bytes
 
 ANT = str(Path(__file__).parents[2] / "examples" / "ant.gmi")
 GPUS = tuple(

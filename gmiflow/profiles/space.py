@@ -1,0 +1,236 @@
+"""What a sizing search may choose from: the user's values are constraints, `auto` opens an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from gmiflow.hardware import Hardware
+from gmiflow.ir.search import Objective, Point
+from gmiflow.ir.workflow import Component, Workflow
+from gmiflow.plan import Backend, Execution, Template
+from gmiflow.profiles.calibration import CollectiveProfile, built_in
+from gmiflow.profiles.candidates import candidates
+from gmiflow.profiles.volumes import gradient_bytes, reductions
+
+STRATUM = 16
+"""Consecutive environments whose samples are permuted together (CONTRACT, "Slice invariance")."""
+
+MAX_GMIS = 10
+"""The paper's Algorithm 1 searches 10 down to 1 GMIs per GPU."""
+
+GRID = {"cpu": tuple(2**power for power in range(6, 13)), "cuda": tuple(2**power for power in range(10, 17))}
+"""Environments per device that are tried when the user leaves them open: 64 to 4,096, and 1,024 to 65,536."""
+
+REFERENCE = {"cpu": 256, "cuda": 4096}
+"""Environments per device where the search starts, and what `num_env = auto` becomes without a profile."""
+
+EXECUTIONS: tuple[Execution, ...] = ("eager", "graph", "overlap")
+"""From the simplest to the one that asks the most of a stage: the order in which ties are broken."""
+
+BACKENDS: tuple[Backend, ...] = ("cpu", "timeshare", "mps", "green", "mig")
+"""Likewise."""
+
+CRITICAL_BATCH = 262_144
+"""Samples of one iteration beyond which more of them teach less, when nothing better is known: see `efficiency`."""
+
+MAX_POINTS = 16
+"""Points that a search measures at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """The points of a search and what they are judged by.
+
+    Attributes:
+        templates, gmis, num_env, executions: what each axis may be; one value where the user gave it. Numbers
+            rise; the first execution is the one that is tried first. ``num_env`` counts one device.
+        backends: (backend of one GMI alone on a device, backends of several).
+        device: "cpu" or "cuda".
+        devices: that one training spans.
+        trainings: on each device, side by side.
+        cores: CPU cores for everything.
+        memory_bytes: of one device that the GMIs of all trainings may use together, on the CPU of the host; 0
+            when unknown.
+        horizon: steps of one iteration.
+        reference: environments per device where the search starts, one of ``num_env``.
+        critical_batch: samples; see `profiles.objective.efficiency`.
+        memory_per_env, memory_fixed: bytes that the stages state under `needs`, 0 when they state none.
+        communicate_s: seconds of one iteration spent on all-reduces, by GMIs per device; the model's first guess.
+        max_points: how many may be measured.
+    """
+
+    templates: tuple[Template, ...]
+    gmis: tuple[int, ...]
+    num_env: tuple[int, ...]
+    executions: tuple[Execution, ...]
+    backends: tuple[tuple[Backend, ...], tuple[Backend, ...]]
+    device: str
+    devices: int
+    trainings: int
+    cores: int
+    memory_bytes: int
+    horizon: int
+    objective: Objective
+    batch_fixed: bool
+    reference: int
+    critical_batch: int = CRITICAL_BATCH
+    memory_per_env: int = 0
+    memory_fixed: int = 0
+    communicate_s: tuple[tuple[int, float], ...] = ()
+    max_points: int = MAX_POINTS
+
+    def points(self) -> Iterator[Point]:
+        """Every point that can be run, in a fixed order."""
+        for template in self.templates:
+            for gmis in self.gmis:
+                for execution in self.executions:
+                    for backend in self.backends[0 if gmis == 1 else 1]:
+                        for num_env in self.num_env:
+                            if legal(gmis, num_env * self.devices, self.devices):
+                                yield Point(
+                                    template=template,
+                                    gmis=gmis,
+                                    num_env=num_env,
+                                    execution=execution,
+                                    backend=backend,
+                                )
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is left to choose."""
+        return len(list(self.points())) > 1
+
+
+def legal(gmis: int, num_env: int, devices: int = 1) -> bool:
+    """Whether every GMI gets a whole stratum (CONTRACT, "Slice invariance").
+
+    Args:
+        gmis: per device.
+        num_env: of the training, over all devices.
+        devices: of the training.
+    """
+    return num_env // math.gcd(STRATUM, num_env) >= gmis * devices
+
+
+def space_of(workflow: Workflow, hardware: Hardware, collectives: CollectiveProfile | None = None) -> Space:
+    """What a workflow leaves open on its target.
+
+    Args:
+        workflow: checked, with its target.
+        hardware: this machine, for the cores.
+        collectives: what all-reduces cost on the target; built-in numbers without.
+    """
+    target = workflow.target
+    component = workflow.components[0]
+    devices = len(devices_of(component, 0, workflow))
+    trainings = max(1, math.ceil(len(workflow.components) * devices / target.devices))
+    cores = target.cores or hardware.cores
+    num_env, reference = _num_env(workflow, devices)
+    gmis = _gmis(workflow, cores, trainings)
+    fixed, per_env = _needs(component)
+    return Space(
+        templates=("dp_only",) if target.mapping == "auto" else (target.mapping,),
+        gmis=gmis,
+        num_env=num_env,
+        executions=executions_of(workflow),
+        backends=_backends(workflow, trainings, devices),
+        device=target.device,
+        devices=devices,
+        trainings=trainings,
+        cores=cores,
+        memory_bytes=max(0, target.memory_bytes - target.reserve_bytes),
+        horizon=workflow.horizon,
+        objective=workflow.sizing.objective,
+        batch_fixed=workflow.sizing.batch == "fixed",
+        reference=reference,
+        memory_per_env=per_env,
+        memory_fixed=fixed,
+        communicate_s=_communicate_s(workflow, component, gmis, devices, collectives),
+    )
+
+
+def devices_of(component: Component, index: int, workflow: Workflow) -> tuple[int, ...]:
+    """Devices of one component: where `place` puts it, else all, or one each when components fill the devices."""
+    placed = {device for stage in component.stages for device in stage.place or ()}
+    if placed:
+        return tuple(sorted(placed))
+    devices = workflow.target.devices
+    return (index % devices,) if len(workflow.components) >= devices > 1 else tuple(range(devices))
+
+
+def executions_of(workflow: Workflow) -> tuple[Execution, ...]:
+    """The lowerings that the mode and the target allow, the fastest by experience first."""
+    if workflow.execution != "auto":
+        return (workflow.execution,)
+    if workflow.target.device == "cpu":
+        return ("eager",)
+    overlap = workflow.mode == "async" and workflow.max_staleness >= 1
+    return ("overlap", "graph", "eager") if overlap else ("graph", "eager")
+
+
+def _num_env(workflow: Workflow, devices: int) -> tuple[tuple[int, ...], int]:
+    if workflow.num_env != "auto":
+        per_device = max(1, workflow.num_env // devices)
+        return (per_device,), per_device
+    return GRID[workflow.target.device], REFERENCE[workflow.target.device]
+
+
+def _gmis(workflow: Workflow, cores: int, trainings: int) -> tuple[int, ...]:
+    """On the CPU at most one GMI per core, and once two: more only take turns."""
+    given = workflow.target.gmi_per_gpu
+    if given != "auto":
+        return (given,)
+    if workflow.target.device == "cuda":
+        return tuple(range(1, MAX_GMIS + 1))
+    own = max(1, cores // trainings)
+    return tuple(sorted({*range(1, min(own, MAX_GMIS) + 1), min(2 * own, MAX_GMIS)}))
+
+
+def _backends(workflow: Workflow, trainings: int, devices: int) -> tuple[tuple[Backend, ...], tuple[Backend, ...]]:
+    """Backends of one GMI and of several; MIG is not searched, for it has to be set up on the machine first."""
+    target = workflow.target
+    if target.backend != "auto":
+        return (target.backend,), (target.backend,)
+    if target.device == "cpu":
+        return ("cpu",), ("cpu",)
+    foreign = any(stage.python for component in workflow.components for stage in component.stages)
+    threads = not foreign and workflow.on_failure == "stop"
+    alone: Backend = "timeshare" if trainings == 1 or (devices == 1 and not foreign) else "mps"
+    return (alone,), ("mps", "green") if threads else ("mps",)
+
+
+def _needs(component: Component) -> tuple[int, int]:
+    """Bytes that the stages state under `needs`: fixed, and for each environment."""
+    fixed = per_env = 0
+    for stage in component.stages:
+        needs = dict(stage.needs)
+        fixed += cast("int", needs.get("memory", 0))
+        per_env += cast("int", needs.get("memory_per_env", 0))
+    return fixed, per_env
+
+
+def _communicate_s(
+    workflow: Workflow,
+    component: Component,
+    gmis: tuple[int, ...],
+    devices: int,
+    collectives: CollectiveProfile | None,
+) -> tuple[tuple[int, float], ...]:
+    """All-reduces of an iteration by GMIs per device: the cheapest composition, times the calls."""
+    target = workflow.target
+    profile = collectives or built_in(target.device, target.gpu)
+    size, calls = gradient_bytes(component)[0], reductions(component)
+    found: list[tuple[int, float]] = []
+    for count in gmis:
+        if calls == 0 or count * devices == 1:
+            found.append((count, 0.0))
+            continue
+        known = [item.corrected_s for item in candidates(devices, count, size, profile) if item.corrected_s is not None]
+        if target.device == "cpu":
+            host = profile.host_s(count, size)
+            known = known if host is None else [host]
+        found.append((count, calls * min(known)) if known else (count, 0.0))
+    return tuple(found)
