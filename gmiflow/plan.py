@@ -103,6 +103,29 @@ class EdgePlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PredictionPlan:
+    """What the compiler expects of a training; `report.json` holds it against what was measured.
+
+    Attributes:
+        steps_per_s: environment steps per second; ``steps_per_s_low`` and ``steps_per_s_high`` are its error bars.
+        iteration_s: seconds of one iteration, rollout and update.
+        stage_s: seconds of one iteration by what they are spent on, as in `profiles.workload.Measurement`.
+        device_memory_bytes: peak of one device, 0 on the CPU.
+        host_memory_bytes: peak resident memory of all GMI processes.
+        origin: "measured" on this machine, or "modelled".
+    """
+
+    steps_per_s: float
+    steps_per_s_low: float
+    steps_per_s_high: float
+    iteration_s: float
+    stage_s: dict[str, float]
+    device_memory_bytes: int
+    host_memory_bytes: int
+    origin: Literal["measured", "modelled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingPlan:
     """One connected component of the workflow (one replica of it): an independent training.
 
@@ -113,6 +136,7 @@ class TrainingPlan:
         checkpoint_every: iterations between checkpoints, 0 for only the last.
         max_staleness: policy versions that experience may be behind (0 in sync).
         gmi: Python class "module:Class" that overrides the run loop, or None.
+        prediction: of the whole training, when a profile gave one; the generated programs do not hold it.
     """
 
     name: str
@@ -131,6 +155,7 @@ class TrainingPlan:
     gmi: str | None
     stages: tuple[StagePlan, ...]
     edges: tuple[EdgePlan, ...]
+    prediction: PredictionPlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

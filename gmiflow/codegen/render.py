@@ -101,7 +101,8 @@ def _training(training: TrainingPlan, stage_names: list[str]) -> Node:
         "stages": Node("(", ")", (("", name) for name in stage_names)),
         "edges": "EDGES",
     }
-    items = [(name, replaced.get(name) or literal(item)) for name, item in _fields(training)]
+    fields = [(name, item) for name, item in _fields(training) if name != "prediction"]  # programs do not need it
+    items = [(name, replaced.get(name) or literal(item)) for name, item in fields]
     return call("TrainingPlan", items)
 
 

@@ -1,27 +1,29 @@
-"""Where measured profiles are kept: one file per machine, GPUs, driver and torch, in the user's cache.
+"""Where measured profiles are kept: in the user's cache, and those of workloads also beside their `.gmi` file.
 
+Collectives have one file per machine, GPUs, driver and torch. Workloads have one per file, workflow and key
+(`workload_key`); `ant.profile.json` and `ant.*.profile.json` beside `ant.gmi` can be committed and are found, too.
 The compiler reads them, so a file that is damaged or cannot be read is as good as none.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
 import platform
-import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gmiflow.hardware import Hardware
+from gmiflow.ir.workflow import Workflow
 from gmiflow.profiles.calibration import FORMAT, CollectiveProfile, Device, built_in
+from gmiflow.profiles.versions import driver, version
+from gmiflow.profiles.workload import ProfileKey, WorkloadProfile
 
 FOLDER_VARIABLE = "GMIFLOW_PROFILES"
 """Environment variable that names another folder than the user's cache."""
-
-
-_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def folder() -> Path:
@@ -41,8 +43,8 @@ def machine_key(hardware: Hardware, device: Device) -> dict[str, str | int | lis
         "machine": platform.node(),
         "cores": hardware.cores,
         "gpus": gpus,
-        "driver": _driver() if gpus else "",
-        "torch": _version("torch"),
+        "driver": driver() if gpus else "",
+        "torch": version("torch"),
     }
 
 
@@ -79,27 +81,106 @@ def collectives_for(hardware: Hardware, device: Device, gpu: str, gpus: int) -> 
 def save_collectives(hardware: Hardware, device: Device, profile: CollectiveProfile) -> Path:
     """Keep a measurement; the file. Raises OSError when it cannot be written."""
     path = path_of(hardware, device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(profile.to_json(), encoding="utf-8")
-    fresh.replace(path)
+    write_whole(path, profile.to_json())
     return path
 
 
-def _driver() -> str:
-    """Version of the NVIDIA driver as its kernel module tells it, "" when it does not."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """A profile of a workload and its file."""
+
+    path: Path
+    profile: WorkloadProfile
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lookup:
+    """What is known of a workload on a machine.
+
+    Attributes:
+        key: of the workload here and now; None when no profile of it exists, since making a key takes time.
+        valid: the profile with this key, or None.
+        nearest: without a valid one, that with the fewest fields of the key that differ.
+        differences: names of those fields, in the order of the key.
+    """
+
+    key: ProfileKey | None = None
+    valid: Stored | None = None
+    nearest: Stored | None = None
+    differences: tuple[str, ...] = ()
+
+
+def look_up(workflow: Workflow, hardware: Hardware) -> Lookup:
+    """Find the profile of a workflow on this machine, whatever its size and target."""
+    known = workloads_of(workflow)
+    if not known:
+        return Lookup()
+    from gmiflow.profiles.workload_key import key_of  # sources are hashed: not worth it without a profile
+
+    key = key_of(workflow, hardware)
+    valid = [item for item in known if item.profile.key == key]
+    if valid:
+        latest = max(valid, key=lambda item: (item.profile.date, len(item.profile.measurements)))
+        return Lookup(key=key, valid=latest)
+    nearest = min(known, key=lambda item: len(item.profile.key.differences(key)))
+    return Lookup(key=key, nearest=nearest, differences=nearest.profile.key.differences(key))
+
+
+def workload_for(workflow: Workflow, hardware: Hardware) -> tuple[WorkloadProfile | None, tuple[str, ...]]:
+    """The valid profile, or None and the names of the fields in which the nearest stale one differs."""
+    found = look_up(workflow, hardware)
+    return (found.valid.profile if found.valid is not None else None), found.differences
+
+
+def workloads_of(workflow: Workflow) -> tuple[Stored, ...]:
+    """All profiles of a workflow, of any machine and age: those beside its file, then those in the cache."""
+    found: list[Stored] = []
+    for path in (*_beside(workflow), *_cached(workflow)):
+        with contextlib.suppress(OSError, ValueError):
+            profile = WorkloadProfile.from_json(path.read_text(encoding="utf-8"))
+            if profile.source == source_of(workflow):
+                found.append(Stored(path=path, profile=profile))
+    return tuple(found)
+
+
+def source_of(workflow: Workflow) -> str:
+    """What a profile says it is of: name of the file, and the workflow."""
+    return f"{Path(workflow.file).name} {workflow.name}"
+
+
+def workload_path(source: str, key: ProfileKey) -> Path:
+    """The file of a profile in the cache, whether it is there or not."""
+    text = json.dumps(asdict(key), sort_keys=True)
+    return folder() / f"{_cache_name(source)}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def save_workload(profile: WorkloadProfile, path: Path | None = None) -> Path:
+    """Keep a profile, in the cache unless ``path`` is given; the file. Raises OSError when it cannot be written."""
+    path = path or workload_path(profile.source, profile.key)
+    write_whole(path, profile.to_json())
+    return path
+
+
+def _beside(workflow: Workflow) -> Iterable[Path]:
+    """Files that may be profiles of the `.gmi` file, in its folder."""
+    file = Path(workflow.file)
     with contextlib.suppress(OSError):
-        found = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER.read_text(encoding="utf-8"))
-        return found[0] if found else ""
-    return ""
+        names = sorted(name for name in os.listdir(file.parent) if name.endswith(".profile.json"))
+        return [file.parent / name for name in names if name.startswith(f"{file.stem}.")]
+    return ()
 
 
-@functools.cache
-def _version(package: str) -> str:
-    """Version of an installed package, "" without it; reading it takes longer than lowering a workflow."""
-    import importlib.metadata  # a tenth of the time of `gmiflow check`
+def _cached(workflow: Workflow) -> Iterable[Path]:
+    return sorted(folder().glob(f"{_cache_name(source_of(workflow))}-*.json"))
 
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+
+def _cache_name(source: str) -> str:
+    return f"workload-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody sees half of it. Raises OSError when it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
