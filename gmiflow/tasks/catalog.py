@@ -238,5 +238,45 @@ BALL_BALANCE = TaskInfo(
     end="the ball is below 0.15 m",
 )
 
-TASKS: dict[str, TaskInfo] = {info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE)}
+ANYMAL = TaskInfo(
+    name="anymal",
+    entry="gmiflow.tasks.anymal:Anymal",
+    model="anymal.xml",
+    observation_size=48,
+    action_size=12,
+    control_dt=0.02,
+    substeps=2,
+    episode_length=2500,
+    num_env=4096,
+    horizon=24,
+    reward_scale=1.0,
+    solved="The robot walks and turns at the commanded velocities for the whole episode.",
+    description="A quadruped of 12 drives and 52 kg learns to move at commanded velocities.",
+    observation=(
+        ("base linear velocity x 2, base frame", 3),
+        ("base angular velocity x 0.25, base frame", 3),
+        ("direction of gravity, base frame", 3),
+        ("commands: forwards x 2, left x 2, turning x 0.25", 3),
+        ("joint positions - default", 12),
+        ("joint velocities x 0.05", 12),
+        ("previous action", 12),
+    ),
+    reward=(
+        ("tracking", "0.02 exp(-|velocity error|^2 / 0.25), m/s, horizontal"),
+        ("turning", "0.01 exp(-(turning error)^2 / 0.25), rad/s"),
+        ("torques", "-0.02 x 2.5e-5 sum torque^2, N m"),
+        ("floor", "at least 0"),
+    ),
+    start=(
+        "base level at rest at a height of 0.62 m",
+        "joint angles: default x 0.5..1.5, uniform",
+        "joint velocities: +-0.1 rad/s, uniform",
+        "commands, for the whole episode: +-2 m/s forwards, +-1 m/s left, +-1 rad/s turning, uniform",
+    ),
+    end="the base or a thigh touches the floor with more than 1 N",
+)
+
+TASKS: dict[str, TaskInfo] = {
+    info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE, ANYMAL)
+}
 """Every task by name, in the order in which lists show them."""

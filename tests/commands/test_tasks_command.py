@@ -25,6 +25,7 @@ def test_the_list_has_a_line_for_every_task():
         ["ant", "60", "8", "1000", "4096"],
         ["humanoid", "108", "21", "1000", "4096"],
         ["ball_balance", "24", "3", "500", "4096"],
+        ["anymal", "48", "12", "2500", "4096"],
     ]
 
 

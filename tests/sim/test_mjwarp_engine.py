@@ -11,8 +11,9 @@ import torch
 from gmiflow.runtime.noise import CounterNoise
 from gmiflow.sim import mjwarp
 from gmiflow.sim.standalone import standalone_context
-from gmiflow.tasks import ant, base, cartpole, humanoid
+from gmiflow.tasks import ant, anymal, base, cartpole, humanoid
 from gmiflow.tasks.ant import Ant
+from gmiflow.tasks.anymal import Anymal
 from gmiflow.tasks.ball_balance import BallBalance
 from gmiflow.tasks.cartpole import CartPole, CartPoleSwingUp
 from gmiflow.tasks.humanoid import Humanoid
@@ -48,6 +49,7 @@ TOLERANCES = {
     Ant: (1e-3, 2e-2, 5e-2, 2e-2, 1e-2),
     Humanoid: (1e-3, 5e-2, 5.0, 5e-2, 2e-2),
     BallBalance: (1e-4, 2e-3, 5e-2, 5e-3, 1e-4),
+    Anymal: (1e-4, 2e-3, 5e-2, 1e-3, 1e-5),
 }
 
 
@@ -70,6 +72,7 @@ def no_falling(monkeypatch):
     monkeypatch.setattr(cartpole, "FALLEN_RAD", 1e9)
     monkeypatch.setattr(ant, "FALLEN_M", -1e9)
     monkeypatch.setattr(humanoid, "FALLEN_M", -1e9)
+    monkeypatch.setattr(anymal, "CONTACT_N", 1e9)
 
 
 @pytest.mark.usefixtures("converged_solver", "no_falling")
