@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "graph": ("gmiflow.commands.graph", "Draw a workflow as Mermaid, DOT or SVG."),
     "doc": ("gmiflow.commands.doc", "Write the Markdown reference of a file or a std module."),
     "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
+    "plan": ("gmiflow.commands.plan", "Show what would run, what it is expected to do, and why."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
     "tasks": ("gmiflow.commands.tasks", "List the benchmark tasks, or show one."),
     "render": ("gmiflow.commands.render", "Draw a picture or a movie of a benchmark task."),

@@ -25,6 +25,7 @@ from gmiflow.commands.report import finish, show, unless_unwritable
 from gmiflow.pipeline import compile_file
 from gmiflow.plan import LaunchPlan, PlanError
 from gmiflow.plan_check import read_plan
+from gmiflow.profiles import plans
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +85,7 @@ def command(
         elif launcher.name == "slurm":
             _write_job(job, directory, resume, launcher)
         else:
+            _remember(job.plan, file)
             sys.exit(_run(job, directory, resume, output, launcher))
 
 
@@ -151,6 +153,13 @@ def _show_plan(plan: LaunchPlan) -> None:
         for line in headline(plan):
             click.echo(line, err=True)
         Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
+
+
+def _remember(plan: LaunchPlan, file: str | None) -> None:
+    """Keep what a `.gmi` file became as its last plan, to which `gmiflow plan` compares."""
+    if file is not None and not file.endswith(".json"):
+        with contextlib.suppress(OSError):
+            plans.save_plan(plan)
 
 
 def _show_commands(job: Job, directory: Path, resume: str | None, launcher: Chosen) -> None:

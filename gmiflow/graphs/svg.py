@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from gmiflow.graphs.colors import DARK, LIGHT, Palette
 from gmiflow.graphs.diagram import Diagram, Link, Node, Training
+from gmiflow.graphs.page import document, text
 
 MARGIN = 28
 HEADER_HEIGHT = 62
@@ -63,32 +63,26 @@ def svg(diagram: Diagram) -> str:
     top, width = float(MARGIN + HEADER_HEIGHT), 0.0
     for training in diagram.trainings:
         if len(diagram.trainings) > 1:
-            parts.append(_text(MARGIN, top + 12, training.title, "faint"))
+            parts.append(text(MARGIN, top + 12, training.title, "faint"))
             top += CAPTION_HEIGHT
         drawn, right, bottom = _training(training, top)
         parts += drawn
         width, top = max(width, right), bottom + RECORD_GAP
         for name, fields in training.records:
             for line in _record_lines(name, fields, max(right - MARGIN, 560)):
-                parts.append(_text(MARGIN, top + 8, line, "type"))
+                parts.append(text(MARGIN, top + 8, line, "type"))
                 top += RECORD_LINE
         top += TRAINING_GAP - RECORD_GAP
     title = f"workflow {diagram.name}"
     width = max(width, MARGIN + SMALL_CHARACTER * len(diagram.summary)) + MARGIN
     height = top - TRAINING_GAP + MARGIN
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{_style()}</style>",
+    arrow = (
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" '
         'markerUnits="userSpaceOnUse" markerWidth="11" markerHeight="11" '
-        'orient="auto-start-reverse"><path class="head" d="M0 0.5 L8 4 L0 7.5 Z"/></marker></defs>',
-        f'<rect class="paper" width="{width:g}" height="{height:g}"/>',
-        _text(MARGIN, MARGIN + 14, title, "title"),
-        _text(MARGIN, MARGIN + 35, diagram.summary, "faint"),
-    ]
-    return "\n".join([*head, *parts, "</svg>"]) + "\n"
+        'orient="auto-start-reverse"><path class="head" d="M0 0.5 L8 4 L0 7.5 Z"/></marker></defs>'
+    )
+    heading = [text(MARGIN, MARGIN + 14, title, "title"), text(MARGIN, MARGIN + 35, diagram.summary, "faint")]
+    return document(title, width, height, [*heading, *parts], definitions=arrow)
 
 
 def _training(training: Training, top: float) -> tuple[list[str], float, float]:
@@ -157,7 +151,7 @@ def _line(link: Link, boxes: dict[str, _Box], y: float) -> list[str]:
     return [
         f"<g><title>{escape(name)}: {escape(_label(link))}</title>",
         f'<path class="line {kind}" d="M{start:g} {y:g} H{end:g}" marker-end="url(#arrow)"/>',
-        _text(middle, y - 7, _label(link), "type", anchor="middle") + "</g>",
+        text(middle, y - 7, _label(link), "type", anchor="middle") + "</g>",
     ]
 
 
@@ -175,8 +169,8 @@ def _stage(box: _Box, top: float) -> list[str]:
         f'<path class="{node.role} band" d="{band}"/>',
         f'<path class="{node.role} rule" d="M{left} {top + BAND_HEIGHT:g} H{right}"/>',
         f'<rect class="{node.role} frame" {frame}/>',
-        _text(middle, top + 21, node.name, "name", anchor="middle"),
-        _text(middle, top + 38, f"{node.role} {node.type_name}", "faint small", anchor="middle"),
+        text(middle, top + 21, node.name, "name", anchor="middle"),
+        text(middle, top + 38, f"{node.role} {node.type_name}", "faint small", anchor="middle"),
     ]
 
 
@@ -189,7 +183,7 @@ def _ports(box: _Box, lanes: list[_Lane], boxes: dict[str, _Box], first_lane: fl
             parts += _port(box, name, first_lane + lane.row * LANE_HEIGHT, on_right=other.left > box.left)
     for number, (_, name) in enumerate(box.node.loose):
         y = first_lane + _rows(box.node, lanes) * LANE_HEIGHT + number * LOOSE_HEIGHT - 8
-        parts.append(_text(box.left + box.width / 2, y + 4, f"{name} unused", "faint small", anchor="middle"))
+        parts.append(text(box.left + box.width / 2, y + 4, f"{name} unused", "faint small", anchor="middle"))
     return parts
 
 
@@ -200,8 +194,8 @@ def _rows(node: Node, lanes: list[_Lane]) -> float:
 
 def _port(box: _Box, name: str, y: float, *, on_right: bool) -> list[str]:
     x = box.right if on_right else box.left
-    text = _text(x - 12, y + 4, name, "port", anchor="end") if on_right else _text(x + 12, y + 4, name, "port")
-    return [f'<circle class="{box.node.role} dot" cx="{x:g}" cy="{y:g}" r="{DOT}"/>', text]
+    label = text(x - 12, y + 4, name, "port", anchor="end") if on_right else text(x + 12, y + 4, name, "port")
+    return [f'<circle class="{box.node.role} dot" cx="{x:g}" cy="{y:g}" r="{DOT}"/>', label]
 
 
 def _label(link: Link) -> str:
@@ -220,35 +214,3 @@ def _record_lines(name: str, fields: tuple[tuple[str, str], ...], width: float) 
             current = " " * (len(name) + 3)
         current += text
     return [*lines, current.rstrip()]
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}"{place} xml:space="preserve">{escape(text)}</text>'
-
-
-def _style() -> str:
-    fonts = (
-        "text{font-family:-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;font-size:12px}"
-        ".title{font-size:18px;font-weight:600}.name{font-size:14px;font-weight:600}.small{font-size:11px}"
-        ".port,.type{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}"
-        ".type{font-size:11px}.line{fill:none;stroke-width:1.4}.step{stroke-width:2.4}"
-        ".frame{fill:none;stroke-width:1.4}"
-        ".rule{fill:none;stroke-width:1}.dot{stroke-width:1.4}"
-    )
-    return fonts + _theme(LIGHT) + "@media(prefers-color-scheme:dark){" + _theme(DARK) + "}"
-
-
-def _theme(palette: Palette) -> str:
-    rules = [
-        f".paper{{fill:{palette.paper}}}",
-        f".title,.name,.port{{fill:{palette.text}}}",
-        f".faint,.type{{fill:{palette.faint}}}",
-        f".line{{stroke:{palette.line}}}.head{{fill:{palette.line}}}",
-    ]
-    for role, colors in palette.roles.items():
-        rules.append(f".{role}.box{{fill:{colors.fill}}}.{role}.band{{fill:{colors.band}}}")
-        rules.append(
-            f".{role}.rule,.{role}.frame{{stroke:{colors.stroke}}}.{role}.dot{{fill:{palette.paper};stroke:{colors.stroke}}}"
-        )
-    return "".join(rules)

@@ -56,8 +56,8 @@ def path_of(hardware: Hardware, device: Device) -> Path:
 
 def load_collectives(hardware: Hardware, device: Device) -> CollectiveProfile | None:
     """What was measured on this machine, or None."""
-    if not folder().is_dir():  # nothing was measured: the key, which needs torch's metadata, is not worth making
-        return None
+    if not any(folder().glob(f"collectives-{device}-*.json")):
+        return None  # nothing was measured: the key, which needs torch's metadata, is not worth making
     with contextlib.suppress(OSError, ValueError):
         return CollectiveProfile.from_json(path_of(hardware, device).read_text(encoding="utf-8"))
     return None

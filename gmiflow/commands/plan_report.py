@@ -1,0 +1,231 @@
+"""Everything that `gmiflow plan` says, as data: the text, the JSON and the picture are made from it.
+
+Numbers are marked "measured" (just now), "cached" (measured before, from a stored profile) or "modelled".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from gmiflow.commands.plan_changes import Change
+from gmiflow.graphs.devices import Device, devices
+from gmiflow.ir.mapped import Rejected
+from gmiflow.ir.search import Candidate, Estimate, Search, Verdict
+from gmiflow.ir.workflow import Target
+from gmiflow.pipeline import Compilation
+from gmiflow.plan import Backend, Execution, LaunchPlan, Template
+
+Mark: TypeAlias = Literal["measured", "cached", "modelled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A number with its error bar and where it comes from; the unit is that of the field that holds it."""
+
+    value: float
+    low: float
+    high: float
+    mark: Mark
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One plan that was considered.
+
+    Attributes:
+        num_env: environments of one training on one device.
+        gmis: GMIs of one training on one device.
+        steps_per_s: of one training over all devices.
+        device_memory_bytes: of one device, None on the CPU.
+        relative: its speed as a part of the chosen plan's; None for one that cannot run.
+        chosen: whether it is the plan.
+        unsliced: whether it is what slicing is compared with.
+        term: what decided, a word.
+        reason: what decided, a sentence.
+        terms: seconds of one iteration by what they are spent on.
+    """
+
+    num_env: int
+    gmis: int
+    mapping: Template
+    execution: Execution
+    backend: Backend
+    steps_per_s: Figure
+    device_memory_bytes: Figure | None
+    host_memory_bytes: Figure
+    relative: float | None
+    chosen: bool
+    unsliced: bool
+    term: str
+    reason: str
+    terms: dict[str, Figure]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """A value of the plan and how it was decided."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What the numbers rest on.
+
+    Attributes:
+        source: file and workflow that were profiled.
+        date: of the last measurement.
+        processor: that it ran on.
+        measurements: how many points were measured.
+        basis: how they were carried over to another processor, "" where they were not.
+    """
+
+    source: str
+    date: str
+    processor: str
+    measurements: int
+    basis: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """Against another plan: ``predicted`` is how many times as fast, None when either is not predicted."""
+
+    against: str
+    changes: tuple[Change, ...]
+    predicted: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A plan with the evidence.
+
+    Attributes:
+        what_if: questions that were asked, "" for the plan itself.
+        rows: plans that were considered, the chosen one first; empty when nothing was searched.
+        rejected_mappings: templates that were not taken.
+        notes: sentences that a reader should know.
+        difference: against the last plan, None without one.
+    """
+
+    file: str
+    workflow: str
+    target: Target
+    what_if: str
+    evidence: Evidence | None
+    algorithm: str
+    objective: str
+    decisions: tuple[Decision, ...]
+    devices: tuple[Device, ...]
+    rows: tuple[Row, ...]
+    mapping: str
+    rejected_mappings: tuple[Rejected, ...]
+    notes: tuple[str, ...]
+    difference: Difference | None
+    plan: LaunchPlan
+
+    @property
+    def chosen(self) -> Row | None:
+        """The row of the plan, None when nothing was searched."""
+        return next((row for row in self.rows if row.chosen), None)
+
+    def data(self) -> dict[str, Any]:
+        """For JSON, in a fixed order."""
+        return dataclasses.asdict(self)
+
+
+def report(
+    compilation: Compilation,
+    *,
+    search: Search | None,
+    evidence: Evidence | None = None,
+    what_if: str = "",
+    difference: Difference | None = None,
+    notes: tuple[str, ...] = (),
+    fresh: bool = False,
+) -> Report:
+    """Put a compilation that reached its plan together with its search.
+
+    Args:
+        compilation: with a plan.
+        search: what the sizing looked at, None when it had nothing to choose.
+        evidence: the profile behind the numbers.
+        what_if: the questions, as text.
+        difference: against the last plan.
+        notes: besides those of the search.
+        fresh: whether what is measured was measured by this very command.
+    """
+    workflow, sized, plan = compilation.workflow, compilation.sized, compilation.plan
+    assert workflow is not None and sized is not None and plan is not None
+    values = {
+        "num_env": sized.num_env,
+        "gmi_per_gpu": sized.gmi_per_gpu,
+        "execution": sized.execution,
+        "backend": sized.backend,
+    }
+    origins = dict(sized.origins)
+    decisions = [Decision(name="mapping", value=sized.mapped.template, origin=sized.mapped.origin)]
+    decisions += [Decision(name=name, value=str(value), origin=origins.get(name, "")) for name, value in values.items()]
+    return Report(
+        file=workflow.file,
+        workflow=workflow.name,
+        target=workflow.target,
+        what_if=what_if,
+        evidence=evidence,
+        algorithm=search.algorithm if search else "",
+        objective=search.objective if search else workflow.sizing.objective,
+        decisions=tuple(decisions),
+        devices=devices(plan, workflow.target.gpu, workflow.target.sm_count),
+        rows=rows(search, fresh=fresh) if search else (),
+        mapping=sized.mapped.template,
+        rejected_mappings=sized.mapped.rejected,
+        notes=(*notes, *(search.notes if search else ())),
+        difference=difference,
+        plan=plan,
+    )
+
+
+def rows(search: Search, *, fresh: bool = False) -> tuple[Row, ...]:
+    """The plans of a search in its order; the unsliced one is among them even where the search left it out."""
+    found = [_row(verdict, search, fresh=fresh) for verdict in search.verdicts]
+    unsliced = search.unsliced
+    if unsliced is not None and not any(row.unsliced for row in found):
+        verdict = Verdict(candidate=unsliced, chosen=False, term="throughput", reason="the plan without slicing")
+        found.insert(1, _row(verdict, search, fresh=fresh))
+    return tuple(found)
+
+
+def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:
+    candidate, chosen = verdict.candidate, search.chosen
+    speed, best = candidate.steps_per_s.value, chosen.steps_per_s.value
+    point = candidate.point
+    return Row(
+        num_env=point.num_env,
+        gmis=point.gmis,
+        mapping=point.template,
+        execution=point.execution,
+        backend=point.backend,
+        steps_per_s=figure(candidate.steps_per_s, fresh=fresh),
+        device_memory_bytes=figure(candidate.device_memory, fresh=fresh) if candidate.device_memory.value else None,
+        host_memory_bytes=figure(candidate.host_memory, fresh=fresh),
+        relative=speed / best if speed > 0 and best > 0 else None,
+        chosen=verdict.chosen,
+        unsliced=_same(candidate, search.unsliced),
+        term=verdict.term,
+        reason=verdict.reason,
+        terms={name: figure(value, fresh=fresh) for name, value in candidate.terms.items()},
+    )
+
+
+def _same(candidate: Candidate, other: Candidate | None) -> bool:
+    return other is not None and candidate.point == other.point
+
+
+def figure(estimate: Estimate, *, fresh: bool) -> Figure:
+    """An estimate with its mark."""
+    mark: Mark = "modelled" if estimate.origin == "modelled" else "measured" if fresh else "cached"
+    return Figure(value=estimate.value, low=estimate.low, high=estimate.high, mark=mark)

@@ -1,0 +1,172 @@
+"""A plan's report for people: a headline, the devices, what is expected, what was rejected and why."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+
+from gmiflow.commands.plan_report import Difference, Evidence, Figure, Report, Row
+from gmiflow.commands.plan_view import headline
+from gmiflow.commands.text_table import text_table
+from gmiflow.graphs.devices_svg import svg
+from gmiflow.graphs.devices_text import WIDTH, drawing
+from gmiflow.graphs.surface import compact
+
+MOST_ROWS = 12
+"""Rejected plans that the text shows unless all are asked for."""
+TABLE_WIDTH = 132
+
+
+def text(report: Report, *, show_all: bool = False) -> str:
+    """The whole report; ``show_all`` lists every plan that was considered."""
+    parts = ["\n".join(_head(report)) + "\n", drawing(report.devices), _section("decided", _decisions(report))]
+    parts.append(_section("predicted", expected(report.chosen) if report.chosen else [_unpredicted(report)]))
+    if report.rows:
+        title = f"plans considered (algorithm {report.algorithm}, objective {report.objective})"
+        parts.append(_section(title, candidates(report.rows, show_all=show_all)))
+    if report.rejected_mappings:
+        rejected = [[item.choice, item.reason] for item in report.rejected_mappings]
+        parts.append(_section("mappings not taken", text_table(["", ""], rejected, wrap=TABLE_WIDTH)))
+    if report.notes:
+        parts.append(_section("notes", [line for note in report.notes for line in _bullet(note)]))
+    if report.difference:
+        parts.append("\n".join(difference(report.difference)) + "\n")
+    return "\n".join(parts)
+
+
+def to_json(report: Report) -> str:
+    """The whole report as one JSON document."""
+    return json.dumps(report.data(), indent=1, ensure_ascii=False) + "\n"
+
+
+def to_svg(report: Report) -> str:
+    """The devices with the headline and what is expected."""
+    lines = _head(report)
+    if report.chosen:
+        speed = report.chosen.steps_per_s
+        lines.append(f"predicted: {compact(speed.value)} environment steps/s {bar(speed)}, {speed.mark}")
+    return svg(f"Plan of {report.workflow}", lines, report.devices)
+
+
+def _head(report: Report) -> list[str]:
+    lines = headline(report.plan)
+    if report.what_if:
+        lines.insert(0, f"what if {report.what_if}")
+    lines.append(evidence(report.evidence))
+    return lines
+
+
+def evidence(found: Evidence | None) -> str:
+    """One line about the profile."""
+    if found is None:
+        return "no profile of this workload: numbers are built-in defaults; `gmiflow profile` measures"
+    points = f"{found.measurements} point{'s' if found.measurements != 1 else ''}"
+    text = f"profile of {found.source}: {points} measured on {found.processor}, {found.date}"
+    return f"{text}; {found.basis}" if found.basis else text
+
+
+def _unpredicted(report: Report) -> str:
+    chosen = "everything is given" if report.evidence else "there is no profile"
+    return f"  nothing: {chosen}, and nothing was searched"
+
+
+def _decisions(report: Report) -> list[str]:
+    rows = [[decision.name, decision.value, decision.origin] for decision in report.decisions]
+    return text_table(["", "", ""], rows, wrap=TABLE_WIDTH)
+
+
+def expected(row: Row) -> list[str]:
+    """Throughput, time of an iteration by its terms, and memory of a plan, with error bars and marks."""
+    lines = [["environment steps/s", compact(row.steps_per_s.value), bar(row.steps_per_s), row.steps_per_s.mark]]
+    lines += [[name, seconds(each.value), bar(each, seconds), each.mark] for name, each in row.terms.items()]
+    if row.device_memory_bytes is not None:
+        memory = row.device_memory_bytes
+        lines.append(["memory of a device", size(memory.value), bar(memory, size), memory.mark])
+    memory = row.host_memory_bytes
+    if memory.value:
+        lines.append(["memory of the host", size(memory.value), bar(memory, size), memory.mark])
+    return text_table(["", "", "", ""], lines, right="lr")
+
+
+def candidates(rows: Sequence[Row], *, show_all: bool = False) -> list[str]:
+    """One line per plan, the chosen one first and marked with a star, the unsliced one always among them."""
+    shown = list(rows) if show_all else _shown(rows)
+    lines = [
+        [
+            "*" if row.chosen else "",
+            str(row.num_env),
+            str(row.gmis),
+            row.mapping,
+            row.execution,
+            row.backend,
+            compact(row.steps_per_s.value) if row.steps_per_s.value else "-",
+            bar(row.steps_per_s) if row.steps_per_s.value else "",
+            row.steps_per_s.mark if row.steps_per_s.value else "",
+            size(row.device_memory_bytes.value) if row.device_memory_bytes else "-",
+            f"{row.relative:.2f}x" if row.relative else "-",
+            verdict(row),
+        ]
+        for row in shown
+    ]
+    titles = ["", "env", "GMIs", "mapping", "execution", "backend", "steps/s", "", "", "memory", "", ""]
+    table = text_table(titles, lines, right="lrrlllrllrr", wrap=TABLE_WIDTH + 40)
+    left = len(rows) - len(shown)
+    return [*table, f"  ... and {left} more (--all)"] if left else table
+
+
+def verdict(row: Row) -> str:
+    """What became of a plan, and why."""
+    words = "chosen" if row.chosen else f"{row.term.replace('_', ' ')}"
+    unsliced = ", unsliced" if row.unsliced else ""
+    return f"{words}{unsliced}: {row.reason}" if row.reason else f"{words}{unsliced}"
+
+
+def _shown(rows: Sequence[Row]) -> list[Row]:
+    """The chosen and the unsliced plan, then what was measured, then the best of the others; in the given order."""
+    ranked = sorted(
+        range(len(rows)),
+        key=lambda i: (not rows[i].chosen, not rows[i].unsliced, rows[i].steps_per_s.mark == "modelled", i),
+    )
+    return [rows[i] for i in sorted(ranked[: MOST_ROWS + 1])]
+
+
+def difference(found: Difference) -> list[str]:
+    """What changed, in one paragraph: "num_env 4096 -> 8192, gmi_per_gpu 1 -> 2, predicted 1.21x"."""
+    if not found.changes:
+        return [f"same plan as {found.against}"]
+    words = [str(change) for change in found.changes]
+    words += [f"predicted {found.predicted:.2f}x"] if found.predicted is not None else []
+    return [
+        f"changed since {found.against}:",
+        *textwrap.wrap(", ".join(words), WIDTH, initial_indent="  ", subsequent_indent="  "),
+    ]
+
+
+def bar(number: Figure, write: object = None) -> str:
+    """The error bar in words."""
+    form = write if callable(write) else compact
+    return f"({form(number.low)} to {form(number.high)})"
+
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
+def seconds(value: float) -> str:
+    """A time in three digits."""
+    unit, name = next((item for item in _TIMES if value >= item[0] * 0.9995), _TIMES[-1])
+    number = value / unit
+    return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f} {name}"
+
+
+def size(value: float) -> str:
+    """Bytes in GiB or MiB."""
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, *lines]) + "\n"
+
+
+def _bullet(note: str) -> list[str]:
+    return textwrap.wrap(note, TABLE_WIDTH, initial_indent="  - ", subsequent_indent="    ")
