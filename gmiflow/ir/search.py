@@ -14,7 +14,16 @@ Origin: TypeAlias = Literal["measured", "modelled"]
 Algorithm: TypeAlias = Literal["improved", "paper"]
 Objective: TypeAlias = Literal["throughput", "time_to_reward"]
 Term: TypeAlias = Literal[
-    "throughput", "time_to_reward", "tie", "saturation", "memory", "failed", "illegal", "unmeasured", "not_visited"
+    "throughput",
+    "time_to_reward",
+    "tie",
+    "saturation",
+    "memory",
+    "failed",
+    "illegal",
+    "unmeasured",
+    "first_of_row",
+    "not_visited",
 ]
 """What decided about a candidate:
 
@@ -26,6 +35,7 @@ Term: TypeAlias = Literal[
 - "failed": it ended with an error or timed out;
 - "illegal": it cannot be run, for example less than a stratum for each GMI;
 - "unmeasured": modelled only, and not promising enough to be measured (or the budget was spent);
+- "first_of_row": Algorithm 1 only remembers it, and never compares it;
 - "not_visited": Algorithm 1 ended its row before it got there.
 """
 

@@ -58,7 +58,8 @@ class Space:
         reference: environments per device where the search starts, one of ``num_env``.
         critical_batch: samples; see `profiles.objective.efficiency`.
         memory_per_env, memory_fixed: bytes that the stages state under `needs`, 0 when they state none.
-        communicate_s: seconds of one iteration spent on all-reduces, by GMIs per device; the model's first guess.
+        communicate_s: (GMIs per device, seconds of one iteration spent on all-reduces inside of one device, and
+            over all devices): the model's first guess.
         max_points: how many may be measured.
     """
 
@@ -79,7 +80,7 @@ class Space:
     critical_batch: int = CRITICAL_BATCH
     memory_per_env: int = 0
     memory_fixed: int = 0
-    communicate_s: tuple[tuple[int, float], ...] = ()
+    communicate_s: tuple[tuple[int, float, float], ...] = ()
     max_points: int = MAX_POINTS
 
     def points(self) -> Iterator[Point]:
@@ -218,19 +219,17 @@ def _communicate_s(
     gmis: tuple[int, ...],
     devices: int,
     collectives: CollectiveProfile | None,
-) -> tuple[tuple[int, float], ...]:
+) -> tuple[tuple[int, float, float], ...]:
     """All-reduces of an iteration by GMIs per device: the cheapest composition, times the calls."""
-    target = workflow.target
-    profile = collectives or built_in(target.device, target.gpu)
+    profile = collectives or built_in(workflow.target.device, workflow.target.gpu)
     size, calls = gradient_bytes(component)[0], reductions(component)
-    found: list[tuple[int, float]] = []
-    for count in gmis:
+
+    def seconds(count: int, devices: int) -> float:
         if calls == 0 or count * devices == 1:
-            found.append((count, 0.0))
-            continue
+            return 0.0
+        if workflow.target.device == "cpu":
+            return calls * (profile.host_s(count, size) or 0.0)
         known = [item.corrected_s for item in candidates(devices, count, size, profile) if item.corrected_s is not None]
-        if target.device == "cpu":
-            host = profile.host_s(count, size)
-            known = known if host is None else [host]
-        found.append((count, calls * min(known)) if known else (count, 0.0))
-    return tuple(found)
+        return calls * min(known, default=0.0)
+
+    return tuple((count, seconds(count, 1), seconds(count, devices)) for count in gmis)

@@ -1,0 +1,118 @@
+"""Points that need not or must not be measured: out of memory, in a failing lowering, beyond saturation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gmiflow.ir.search import Candidate, Point, Term
+from gmiflow.profiles.estimate import Row, row_of
+from gmiflow.profiles.space import Space
+from gmiflow.profiles.surface import Surface, usable
+from gmiflow.profiles.workload import Measurement
+
+SATURATION = 0.02
+"""Least gain in score per doubling of the environments; a row that gains less is not followed further."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wall:
+    """Why a point is out of the question; ``reason`` is one sentence without a full stop."""
+
+    term: Term
+    reason: str
+
+
+class Walls:
+    """What the measurements so far rule out.
+
+    Args:
+        space: with the memory.
+        measurements: so far.
+        surface: fitted to them.
+    """
+
+    def __init__(self, space: Space, measurements: Sequence[Measurement], surface: Surface) -> None:
+        """Find the walls once."""
+        self._space = space
+        self._surface = surface
+        self._measurements = sorted(measurements, key=lambda m: m.point)
+        self._good = [m for m in self._measurements if usable(m)]
+        self._out_of_memory = [m.point for m in self._measurements if m.status == "out_of_memory"]
+        self._saturated = self._saturated_rows()
+        self._wall_bytes = self._least_bytes_out_of_memory()
+
+    def against(self, point: Point) -> Wall | None:
+        """What stands against a point that was not measured, or None."""
+        return self._memory(point) or self._failing(point) or self._saturation(point)
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Whether a candidate fits into the memory that the target leaves it; true when nobody knows."""
+        return not self._space.memory_bytes or self._surface.memory(candidate.point).value <= self._space.memory_bytes
+
+    def _memory(self, point: Point) -> Wall | None:
+        for other in self._out_of_memory:
+            if point.gmis >= other.gmis and point.num_env >= other.num_env:
+                return Wall(term="memory", reason=f"out of memory was already {other}")
+        estimate = self._surface.memory(point)
+        if self._space.memory_bytes and estimate.low > self._space.memory_bytes:
+            have = gib(self._space.memory_bytes)
+            return Wall(term="memory", reason=f"projected to need {gib(estimate.value)}, and there are {have}")
+        if estimate.value >= self._wall_bytes:
+            reason = f"projected to need {gib(estimate.value)}, as much as what ran out of memory"
+            return Wall(term="memory", reason=reason)
+        return None
+
+    def _least_bytes_out_of_memory(self) -> float:
+        """The smallest projection of a point that ran out of memory, but never less than what did work."""
+        worked = max((self._surface.memory(m.point).value for m in self._good), default=0.0)
+        least = min((self._surface.memory(point).value for point in self._out_of_memory), default=math.inf)
+        return max(least, worked + 1)
+
+    def _failing(self, point: Point) -> Wall | None:
+        alike = [m for m in self._measurements if _lowering(m.point) == _lowering(point)]
+        failed = [m for m in alike if m.status == "failed"]
+        if failed and not any(usable(m) for m in alike):
+            return Wall(term="failed", reason=f"{failed[0].point} failed: {failed[0].message or 'no message'}")
+        for other in alike:
+            slower = row_of(other.point) == row_of(point) and point.num_env >= other.point.num_env
+            if other.status == "timed_out" and slower:
+                return Wall(term="failed", reason=f"{other.point} already took too long")
+        return None
+
+    def _saturation(self, point: Point) -> Wall | None:
+        found = self._saturated.get(row_of(point))
+        if found is None or point.num_env <= found[0]:
+            return None
+        return Wall(
+            term="saturation",
+            reason=f"{found[0]:,} environments gained {100 * found[1]:.1f} % per doubling, "
+            f"less than {100 * SATURATION:g} %",
+        )
+
+    def _saturated_rows(self) -> dict[Row, tuple[int, float]]:
+        """Row to the environments at which it saturated, and the gain per doubling that it ended with."""
+        rows: dict[Row, list[Candidate]] = {}
+        for measurement in self._good:
+            rows.setdefault(row_of(measurement.point), []).append(self._surface.candidate(measurement.point))
+        ends: dict[Row, tuple[int, float]] = {}
+        for row, candidates in rows.items():
+            for before, after in itertools.pairwise(candidates):
+                doublings = math.log2(after.point.num_env / before.point.num_env)
+                gain = (self._surface.best_score(after) / before.score) ** (1 / doublings) - 1
+                if gain < SATURATION:
+                    ends[row] = after.point.num_env, gain
+                    break
+        return ends
+
+
+def _lowering(point: Point) -> tuple[str, str, str]:
+    """What a failure speaks about: one GMI alone is no evidence about how several share a device."""
+    return point.template, point.execution, point.backend if point.gmis > 1 else ""
+
+
+def gib(count: float) -> str:
+    """Bytes in GiB."""
+    return f"{count / 2**30:.2f} GiB"
