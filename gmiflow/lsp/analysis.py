@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,13 @@ from gmiflow.hardware import Hardware
 from gmiflow.lsp.documents import Document, Documents
 from gmiflow.lsp.indexing import index_unit
 from gmiflow.lsp.symbols import Index
-from gmiflow.passes.check import CheckResult, check_all, without_collections
+from gmiflow.passes.check import CheckResult, Loaded, check_loaded, load, without_collections
 from gmiflow.passes.imports import Loader, Unit
 from gmiflow.passes.lint import lint_results
 from gmiflow.passes.report import Report
 from gmiflow.pipeline import Compilation, compile_checked
 from gmiflow.syntax import ast, comments, lexer
+from gmiflow.syntax.parser import Parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +53,28 @@ class Analysis:
         return str(self.document.path)
 
     @cached_property
+    def items(self) -> tuple[ast.Declaration, ...]:
+        """The file's declarations, as far as they could be read. Needs no more than parsing."""
+        parsed = self.files.parsed(self.document.path, self.name)
+        return parsed.module.items if isinstance(parsed, Parsed) else ()
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The file with everything it imports. Needs no checking."""
+        loaded = load(self.name, files=self.files)
+        self._stamp(loaded)
+        return loaded
+
+    @property
+    def unit(self) -> Unit | None:
+        """The file's names, None when it cannot be read."""
+        return self.loaded.unit
+
+    @cached_property
     def checks(self) -> tuple[CheckResult, ...]:
         """The check of the file, with every workflow on every target."""
-        results = check_all(self.name, hardware=self.hardware, files=self.files)
-        self._stamps = {path: self.files.stamp(path) for path in _paths(results[0], self.document)}
+        results = check_loaded(self.loaded, hardware=self.hardware)
+        self._stamp(self.loaded)  # the checker reads the standard library's targets
         return results
 
     @property
@@ -66,8 +85,7 @@ class Analysis:
     @cached_property
     def index(self) -> Index | None:
         """What the names of the file stand for, None when it cannot be read."""
-        model = self.checked.model
-        return index_unit(model.scope.unit, self.document.path, model.paths) if model is not None else None
+        return index_unit(self.unit, self.document.path, self.paths) if self.unit is not None else None
 
     @cached_property
     def tokens(self) -> list[lexer.Token]:
@@ -86,16 +104,6 @@ class Analysis:
     def text(self) -> str:
         """The document as the compiler sees it."""
         return self.document.text.removeprefix("\ufeff")
-
-    @property
-    def unit(self) -> Unit | None:
-        """The file's names."""
-        return self.checked.model.scope.unit if self.checked.model is not None else None
-
-    @property
-    def items(self) -> tuple[ast.Declaration, ...]:
-        """The file's declarations."""
-        return self.checked.module.items if self.checked.module is not None else ()
 
     @property
     def deep(self) -> Deep:
@@ -119,18 +127,18 @@ class Analysis:
                 found += compiled.diagnostics[len(result.diagnostics) :]
         return Deep(diagnostics=in_order(found), compilations=tuple(compilations))
 
-    def paths(self) -> dict[str, Path]:
+    @property
+    def paths(self) -> Mapping[str, Path]:
         """Name of every source that was read to its file."""
-        model = self.checked.model
-        return dict(model.paths) if model is not None else {self.name: self.document.path}
+        return self.loaded.loader.paths if self.unit is not None else {self.name: self.document.path}
+
+    def _stamp(self, loaded: Loaded) -> None:
+        paths = list(loaded.loader.paths.values()) if loaded.unit is not None else [self.document.path]
+        self._stamps = {path: self.files.stamp(path) for path in paths}
 
     def is_current(self) -> bool:
-        """Whether nothing that the file imports has changed since the check, or none was made yet."""
+        """Whether nothing that the file imports has changed since it was read, or it was not read yet."""
         return all(self.files.stamp(path) == stamp for path, stamp in self._stamps.items())
-
-
-def _paths(checked: CheckResult, document: Document) -> list[Path]:
-    return list(checked.model.paths.values()) if checked.model is not None else [document.path]
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,7 @@
-"""Open documents, and files as the compiler gets them: buffers first, then the disk; each version parsed once."""
+"""Open documents, and files as the compiler gets them: buffers first, then the disk.
+
+Each version is parsed once; of an open document only the declarations that changed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from pygls.workspace import PositionCodec
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.lsp.positions import Lines
 from gmiflow.passes.imports import Files
+from gmiflow.syntax.incremental import parse_again
 from gmiflow.syntax.parser import Parsed, accept_text, parse, read
 
 MAX_KEPT = 512
@@ -176,14 +180,27 @@ class Documents(Files):
             kept = self._parsed.get((real, name))
         if kept is not None and kept[0] == version and version is not None:
             return kept[1]
-        source = accept_text(document.text, name) if document is not None else read(path, name)
-        result = source if isinstance(source, Diagnostic) else parse(source)
+        result = _read_and_parse(path, name) if document is None else _parse_again(document.text, name, kept)
         with self._lock:
             self._parsed.pop((real, name), None)
             self._parsed[(real, name)] = (version, result)
             while len(self._parsed) > MAX_KEPT:
                 self._parsed.pop(next(iter(self._parsed)))
         return result
+
+
+def _read_and_parse(path: Path, name: str) -> Parsed | Diagnostic:
+    source = read(path, name)
+    return source if isinstance(source, Diagnostic) else parse(source)
+
+
+def _parse_again(text: str, name: str, kept: tuple[object, Parsed | Diagnostic] | None) -> Parsed | Diagnostic:
+    """Parse the text of an open document, of which an earlier version was ``kept``."""
+    source = accept_text(text, name)
+    if isinstance(source, Diagnostic):
+        return source
+    before = kept[1] if kept is not None else None
+    return parse_again(source, before if isinstance(before, Parsed) else None)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

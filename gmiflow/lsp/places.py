@@ -26,7 +26,7 @@ def location(analysis: Analysis, span: Span) -> types.Location | None:
     """The place in its file, None when that is no file that can be read (the text of a `--set`)."""
     if is_here(analysis, span):
         return types.Location(uri=analysis.document.uri, range=range_of(analysis, span))
-    path = analysis.paths().get(span.source.name)
+    path = analysis.paths.get(span.source.name)
     return file_location(analysis, path, span) if path is not None else None
 
 

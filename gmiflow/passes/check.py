@@ -128,13 +128,38 @@ def check_all(
         One result per pair, in order of declaration, at most `MAX_COMBINATIONS`; a single one for a file without
         a workflow, or that cannot be read. What is wrong with the file itself is in the diagnostics of each.
     """
+    return check_loaded(load(path, text=text, files=files), hardware=hardware)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """A file and everything that it imports, before it is checked.
+
+    Attributes:
+        unit: the file's names, None when it cannot be read.
+        loader: knows the files that were read.
+        report: what is wrong with them.
+    """
+
+    unit: Unit | None
+    loader: Loader
+    report: Report
+
+
+def load(path: str, *, text: str | None = None, files: Files | None = None) -> Loaded:
+    """Read a file and its imports: all that the meaning of its names needs. The arguments are those of `check_all`."""
     with without_collections():
         report = Report()
         loader = Loader(report, files)
-        unit = loader.load(Path(path), path, text=text)
-        if unit is None:
-            return (_result(None, report, loader, None, None),)
-        return tuple(_Checker(unit, loader, report, hardware).every())
+        return Loaded(unit=loader.load(Path(path), path, text=text), loader=loader, report=report)
+
+
+def check_loaded(loaded: Loaded, *, hardware: Hardware | None = None) -> tuple[CheckResult, ...]:
+    """The second half of `check_all`; it may be done once."""
+    with without_collections():
+        if loaded.unit is None:
+            return (_result(None, loaded.report, loaded.loader, None, None),)
+        return tuple(_Checker(loaded.unit, loaded.loader, loaded.report, hardware).every())
 
 
 @contextmanager
@@ -159,9 +184,8 @@ def _check(
     require_workflow: bool,
     files: Files | None,
 ) -> CheckResult:
-    report = Report()
-    loader = Loader(report, files)
-    unit = loader.load(Path(path), path, text=text)
+    loaded = load(path, text=text, files=files)
+    unit, loader, report = loaded.unit, loaded.loader, loaded.report
     if unit is None:
         return _result(None, report, loader, None, None)
     checker = _Checker(unit, loader, report, hardware)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from lark import Tree
 from lark.exceptions import UnexpectedToken
@@ -22,13 +22,39 @@ MAX_BYTES = 4 * 2**20
 MAX_DECLARATIONS = 10_000
 
 
+Known: TypeAlias = "dict[int, tuple[ast.Declaration, int]]"
+"""Declarations without mistakes by the offset of their first token, with the offset where the next one may start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """A part of a file that was parsed by itself (see `incremental`).
+
+    Attributes:
+        start, end: where it is in ``source``.
+        items: the declarations in it, with spans in ``source``.
+        reusable: nothing is to be said about it.
+    """
+
+    source: Source
+    start: int
+    end: int
+    items: tuple[ast.Declaration, ...]
+    reusable: bool = True
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """A file's tree, as much of it as could be read, and what was wrong."""
+    """A file's tree, as much of it as could be read, and what was wrong.
+
+    Attributes:
+        pieces: parts without mistakes, when they are kept for the next version of the file.
+    """
 
     source: Source
     module: ast.Module
     diagnostics: tuple[Diagnostic, ...]
+    pieces: tuple[Piece, ...] = field(default=(), compare=False, repr=False)
 
 
 def read(path: Path, name: str) -> Source | Diagnostic:
@@ -61,37 +87,52 @@ def accept_text(text: str, name: str) -> Source | Diagnostic:
     return Source(name, text.removeprefix("\ufeff"))
 
 
-def parse(source: Source) -> Parsed:
-    """Parse a whole file."""
+def parse(source: Source, known: Known | None = None) -> Parsed:
+    """Parse a whole file.
+
+    Args:
+        source: the file.
+        known: of a file that has mistakes, the declarations that have none.
+    """
     whole = Span(source, 0, len(source.text))
     try:
         tokens = lexer.tokens(source.text)
     except (lexer.TooDeep, lexer.TooLong) as error:
         return Parsed(source=source, module=ast.Module(items=(), span=whole), diagnostics=(_refused(source, error),))
-    diagnostics: list[Diagnostic] = _escapes(source, tokens)
-    items: list[ast.Declaration] = []
+    diagnostics = wrong_escapes(source, tokens)
+    trees: Sequence[Tree[Token] | ast.Declaration] = ()
     broken: frozenset[str] = frozenset()
     try:
-        trees = [cast("Tree[Token]", tree) for tree in feed(tokens, "start").children]
+        trees = cast("list[Tree[Token]]", feed(tokens, "start").children) if known is None else ()
     except UnexpectedToken:
+        known = {}
+    if known is not None:
         from gmiflow.syntax.recovery import recover  # only files with mistakes pay for loading it
 
-        recovered = recover(source, tokens)
+        recovered = recover(source, tokens, known)
         trees, broken = recovered.trees, frozenset(recovered.broken)
         diagnostics += recovered.diagnostics
     if len(trees) > MAX_DECLARATIONS:
         message = f"{len(trees)} declarations; a file may have {MAX_DECLARATIONS}"
         diagnostics.append(Diagnostic(code="E0108", message=message, span=Span(source, 0, 0)))
         trees = trees[:MAX_DECLARATIONS]
+    module = ast.Module(items=_build(source, trees, diagnostics), broken=broken, span=whole)
+    return Parsed(source=source, module=module, diagnostics=tuple(diagnostics))
+
+
+def _build(
+    source: Source, trees: Sequence[Tree[Token] | ast.Declaration], diagnostics: list[Diagnostic]
+) -> tuple[ast.Declaration, ...]:
+    """The declarations of trees that are not built yet."""
+    items: list[ast.Declaration] = []
     builder = Builder(source)
     for tree in trees:
         try:
-            items.append(builder.declaration(tree))
+            items.append(builder.declaration(tree) if isinstance(tree, Tree) else tree)
         except ExpressionTooDeep as error:
             diagnostics.append(_too_deep(error.span))
             builder = Builder(source)
-    module = ast.Module(items=tuple(items), broken=broken, span=whole)
-    return Parsed(source=source, module=module, diagnostics=tuple(diagnostics))
+    return tuple(items)
 
 
 def parse_value(source: Source) -> ast.Expression | Diagnostic:
@@ -144,7 +185,8 @@ def _too_deep(span: Span) -> Diagnostic:
     return Diagnostic(code="E0107", message=f"nested deeper than {lexer.MAX_NESTING} levels", span=span)
 
 
-def _escapes(source: Source, tokens: list[Token]) -> list[Diagnostic]:
+def wrong_escapes(source: Source, tokens: list[Token]) -> list[Diagnostic]:
+    """What is to be said about the strings: escapes that there are not."""
     found: list[Diagnostic] = []
     for token in tokens:
         if token.type == "STRING" and "\\" in token.value:

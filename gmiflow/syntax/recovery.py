@@ -17,11 +17,11 @@ from lark.exceptions import UnexpectedToken
 
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.source import Source
-from gmiflow.syntax import lexer
+from gmiflow.syntax import ast, lexer
 from gmiflow.syntax.lexer import Token
 from gmiflow.syntax.mistake import Mistake
 from gmiflow.syntax.mistakes import explain
-from gmiflow.syntax.parser import feed
+from gmiflow.syntax.parser import Known, feed
 from gmiflow.syntax.words import DECLARATION_KEYWORDS
 
 MAX_MISTAKES = 100
@@ -32,19 +32,26 @@ MAX_TOKENS_TO_REPAIR = 50_000
 
 _OPENERS = frozenset(("LBRACE", "LPAR", "LSQB"))
 _CLOSERS = frozenset(("RBRACE", "RPAR", "RSQB"))
+_DOCUMENTATION = frozenset(("DOC", "_NL"))
 
 
 @dataclass(kw_only=True, slots=True)
 class Recovered:
-    """Result of `recover`: trees of the `item` rule, broken names, one diagnostic per mistake."""
+    """Result of `recover`.
 
-    trees: list[Tree[Token]] = field(default_factory=list[Tree[Token]])
+    Attributes:
+        trees: of the `item` rule, or declarations that were known.
+        broken: names whose declaration lost something.
+        diagnostics: one per mistake.
+    """
+
+    trees: list[Tree[Token] | ast.Declaration] = field(default_factory=list["Tree[Token] | ast.Declaration"])
     broken: set[str] = field(default_factory=set[str])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
-def recover(source: Source, tokens: list[Token]) -> Recovered:
-    """Parse every declaration by itself."""
+def recover(source: Source, tokens: list[Token], known: Known) -> Recovered:
+    """Parse every declaration by itself, except those that are known."""
     result = Recovered()
     waiting = deque(_chunks(source.text, tokens))
     while waiting:
@@ -52,6 +59,9 @@ def recover(source: Source, tokens: list[Token]) -> Recovered:
         before = len(result.diagnostics)
         if before >= MAX_MISTAKES:
             result.broken |= _declared_names(chunk)
+            continue
+        if (declaration := _known(chunk, known)) is not None:
+            result.trees.append(declaration)
             continue
         tree, rest = _parse_chunk(source, chunk, result.diagnostics)
         if tree is not None:
@@ -61,6 +71,15 @@ def recover(source: Source, tokens: list[Token]) -> Recovered:
         if len(result.diagnostics) > before:
             result.broken |= _declared_names(chunk)
     return result
+
+
+def _known(chunk: list[Token], known: Known) -> ast.Declaration | None:
+    """The declaration that a chunk is, if that is known: they start together, and the chunk ends behind its last token.
+
+    Blanks and comments may follow in the chunk, and must before the next declaration.
+    """
+    declaration, end = known.get(chunk[0].start_pos, (None, 0))
+    return declaration if declaration is not None and declaration.span.end <= chunk[-1].end_pos <= end else None
 
 
 def _chunks(text: str, tokens: list[Token]) -> list[list[Token]]:
@@ -96,11 +115,13 @@ def _starts_chunk(text: str, tokens: list[Token], index: int, depth: int) -> boo
 
 
 def _docs_before(tokens: list[Token], index: int) -> int:
-    """Number of tokens before ``index`` that document it."""
-    count = 0
-    while index - count >= 2 and tokens[index - count - 1].type == "_NL" and tokens[index - count - 2].type == "DOC":
-        count += 2
-    return count
+    """Number of tokens before ``index`` that document it; an unclosed bracket before them hid their line ends."""
+    first = index
+    while first > 0 and tokens[first - 1].type in _DOCUMENTATION:
+        first -= 1
+    while first < index and tokens[first].type == "_NL":
+        first += 1
+    return index - first
 
 
 def _parse_chunk(

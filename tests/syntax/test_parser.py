@@ -177,6 +177,13 @@ def test_an_unclosed_bracket_spoils_only_its_declaration():
     assert codes(text) == [("E0103", 3), ("E0101", 7)]
 
 
+def test_an_unclosed_bracket_hides_no_documentation_after_it():
+    text = "edition 1\nsimulator s = T(a = 1\n\n/// About b.\n// A remark.\n/// More.\nparam b : int = 1\n"
+    result = parsed(text)
+    assert [d.code for d in result.diagnostics] == ["E0103"]
+    assert result.module.items[-1].doc.lines == ("About b.", "More.")
+
+
 def test_documentation_stays_with_its_declaration_after_a_mistake():
     result = parsed("edition 1\nparam a : = 1\n/// About b.\nparam b : int = 1\n")
     assert len(result.diagnostics) == 1
