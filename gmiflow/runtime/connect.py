@@ -76,7 +76,7 @@ class Switchboard:
         if len(members) == 1:
             return LocalCollective.alone(plan.name, gmi)
         if plan.kind == "local":
-            return self._keep(self._local(plan.name, members, gmi), stack)
+            return self._keep(self._hosted(plan.name, members, gmi), stack)
         if plan.kind == "ip":
             return self._host_group(plan.name, members, gmi, stack, slot_bytes=SLOT_BYTES)
         if plan.kind == "ipc":
@@ -120,7 +120,7 @@ class Switchboard:
             return self._host_group(name, members, gmi, stack)
 
         def local_group(name: str, members: tuple[int, ...]) -> Collective | None:
-            return self._local(name, members, gmi) if self._here.issuperset(members) else None
+            return self._hosted(name, members, gmi) if self._here.issuperset(members) else None
 
         return connect_two_level(
             plan.name,
@@ -179,20 +179,32 @@ class Switchboard:
         both.turn = self.turn
         return both
 
+    def _hosted(self, name: str, members: tuple[int, ...], gmi: int) -> Collective:
+        """A group of GMIs of this process that reduces tensors of its device."""
+        if self._device.type == "cpu":
+            return self._local(name, members, gmi)
+        from gmiflow.runtime.comm.collectives.hosted import HostedCollective
+
+        return HostedCollective(self._group(name, members), members.index(gmi), self._device, timeout_s=self.timeout_s)
+
     def _local(self, name: str, members: tuple[int, ...], gmi: int) -> Collective:
-        """A group of GMIs of this process."""
+        """A group of GMIs of this process for tensors of the host."""
+        return self._group(name, members).member(members.index(gmi))
+
+    def _group(self, name: str, members: tuple[int, ...]) -> LocalGroup:
+        """What the members of a group of this process share."""
         if not self._here.issuperset(members):
-            listed = ", ".join(map(str, members))
+            listed, here = (", ".join(map(str, ids)) for ids in (members, sorted(self._here)))
             raise error(
                 NOT_SUPPORTED,
-                f"the collective {name} joins GMIs {listed} of one process, but this process runs only GMI {gmi}",
+                f"the collective {name} joins GMIs {listed} of one process, but this process runs only {here}",
                 "`python -m gmiflow.runtime.host PROGRAM... --rendezvous DIR` runs several programs in one process",
             )
         with self._lock:
             group = self._groups.get(name)
             if group is None:
                 group = self._groups[name] = LocalGroup(name, members, self.timeout_s)
-        return group.member(members.index(gmi))
+            return group
 
     def _keep(self, collective: Collective, stack: contextlib.ExitStack) -> Collective:
         collective.turn = self.turn

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gmiflow.runtime.comm import faults
 from gmiflow.runtime.comm.collectives.ip import TIMEOUT_S
 from gmiflow.runtime.connect import Switchboard
 from gmiflow.runtime.context import GMIContext
@@ -197,7 +198,10 @@ class _Worker:
         program, options = self._program, self._options
         slices.enter_thread()
         self.reporter.send(slices.prove(program.gmi))
-        collectives, control = switchboard.connect(program, stack)
+        # Groups are joined on the GMI's own stream: kernels of threads that met on one stream would wait in line.
+        stream = slices.make_stream(program.gmi, 0)
+        with torch.cuda.stream(stream):
+            collectives, control = switchboard.connect(program, stack)
         training = program.training
         self._clock.is_waiting = lambda: not switchboard.turn.held
         context = GMIContext(
@@ -208,11 +212,14 @@ class _Worker:
             run_dir=options.run_dir,
             resume=options.checkpoint(training.name),
             turn=switchboard.turn,
-            stream=slices.make_stream(program.gmi, 0),
+            stream=stream,
             make_stream=lambda priority: slices.require_stream(program.gmi, priority),
         )
         gmi_class = load_entry(training.gmi, GMI) if training.gmi is not None else GMI
-        run_gmi(gmi_class, GMIRuntime(context, self.reporter, self._clock))
+        try:
+            run_gmi(gmi_class, GMIRuntime(context, self.reporter, self._clock))
+        except Exception as problem:
+            raise faults.behind(problem, collectives.values()) from problem
 
     def give_up(self, problem: Exception) -> int:
         """Tell why; the exit status."""

@@ -151,8 +151,7 @@ class Flags:
         """Raise when the member at ``other`` is gone, has left, or is late."""
         words = self._words
         gmi = self._members[other // _BLOCK]
-        identity = ProcessIdentity(pid=words[other + _PID], start_ticks=words[other + _START_TICKS])
-        gone = "left" if words[other + _LEFT] else "" if identity.alive else "died"
+        gone = "left" if words[other + _LEFT] else "" if self._identity(other).alive else "died"
         if gone and words[other] < target:
             raise error(PEER_LOST, f"GMI {gmi} {gone} while the collective {self._name} waited for it")
         if waited_s > self._timeout_s:
@@ -160,6 +159,17 @@ class Flags:
                 COLLECTIVE_TIMED_OUT,
                 f"GMI {gmi} did not come to the collective {self._name} within {self._timeout_s:g} s",
             )
+
+    def lost(self) -> int | None:
+        """Rank of the first other member whose process has ended without leaving, or None."""
+        for other in self._others:
+            identity = self._identity(other)
+            if self._words[other + _ATTACHED] and not self._words[other + _LEFT] and not identity.alive:
+                return other // _BLOCK
+        return None
+
+    def _identity(self, other: int) -> ProcessIdentity:
+        return ProcessIdentity(pid=self._words[other + _PID], start_ticks=self._words[other + _START_TICKS])
 
     def close(self) -> None:
         """Tell the others that this member makes no further calls, and release the memory."""

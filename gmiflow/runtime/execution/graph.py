@@ -42,6 +42,7 @@ class GraphExecution(EagerExecution):
             functools.partial(self._learn_from, rollout),
             stream=self._stream,
             reason=learn_obstacle(stages, communicator),
+            settle=communicator.settle,
         )
 
 

@@ -77,6 +77,7 @@ class OverlapExecution(EagerExecution):
                 stream=self._learn_stream,
                 pool=pools[1],
                 reason=learn_reason,
+                settle=communicator.settle,
             )
             for name, rollout in zip("ab", rollouts, strict=True)
         ]

@@ -67,6 +67,7 @@ class Part(Generic[T]):
         pool: Any = None,  # noqa: ANN401 - torch's opaque handle
         reason: str = "",
         planned: bool = True,
+        settle: Callable[[], None] | None = None,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -77,12 +78,14 @@ class Part(Generic[T]):
             pool: memory pool of the graph. Graphs that may run at the same time need different pools.
             reason: why it must not be captured, or "".
             planned: whether it is to be captured at all.
+            settle: called between the capture and the first replay.
         """
         self.name = name
         self.reason = reason or ("" if stream is not None else "no CUDA device")
         self.captured = False
         self.span: Span | None = None
         self._planned = planned
+        self._settle = settle
         self._function = function
         self._stream = stream
         self._pool = pool
@@ -119,6 +122,8 @@ class Part(Generic[T]):
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             self._result = self._function()
+        if self._settle is not None:
+            self._settle()
         self._graph = graph
         self.captured = True
         _log.info("captured %s as a CUDA graph", self.name)

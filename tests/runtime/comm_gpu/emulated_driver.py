@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import threading
 
 import numpy as np
 import torch
@@ -9,16 +10,19 @@ from emulator import KERNEL_INDEX, Launch
 
 
 class EmulatedDriver:
-    """One "machine"; members are threads of this process.
+    """One "machine"; members are threads of this process, and pass for processes of their own unless told otherwise.
 
     Attributes:
+        recording: whether the calling thread records a CUDA graph: `recording.now`.
         open_slabs: slabs and mappings that are not closed yet.
         log: what was closed, in order: "unmap" and "free".
     """
 
-    def __init__(self, library, mps=True, uuids=None):
+    def __init__(self, library, mps=True, uuids=None, one_process=False):
         self.library, self.mps = library, mps
         self.uuids = iter(uuids) if uuids else itertools.repeat("00")
+        self.processes = itertools.repeat(1) if one_process else itertools.count(1)
+        self.recording = threading.local()
         self.exports: dict[bytes, int] = {}
         self.memory: dict[int, np.ndarray] = {}
         self.log: list[str] = []
@@ -67,13 +71,13 @@ class EmulatedDriver:
         self.Slab, self.ImportedSlab, self.Module = Slab, ImportedSlab, Module
 
     def describe(self, device):
-        return _Device(next(self.uuids), self.mps)
+        return _Device(next(self.uuids), self.mps, next(self.processes))
 
     def current_stream(self, device):
         return 0
 
     def capturing(self):
-        return False
+        return getattr(self.recording, "now", False)
 
     def synchronize(self, device):
         pass
@@ -92,5 +96,5 @@ class EmulatedDriver:
 
 
 class _Device:
-    def __init__(self, uuid, mps):
-        self.uuid, self.mps, self.sm_count, self.capability = uuid, mps, 2, (9, 0)
+    def __init__(self, uuid, mps, process):
+        self.uuid, self.mps, self.sm_count, self.capability, self.process = uuid, mps, 2, (9, 0), process

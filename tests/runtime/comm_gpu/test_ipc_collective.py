@@ -9,6 +9,7 @@ from emulated_driver import EmulatedDriver
 from gmiflow.runtime.comm.collectives import ipc
 from gmiflow.runtime.comm.collectives import ipc_layout as layout
 from gmiflow.runtime.comm.collectives.exchange import HostExchange
+from gmiflow.runtime.comm.collectives.hosted import HostedCollective
 from gmiflow.runtime.comm.collectives.ipc import SlabCollective
 from gmiflow.runtime.comm.collectives.local import LocalGroup
 from gmiflow.runtime.failure import GMIError
@@ -161,3 +162,59 @@ def test_without_cuda_bindings_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "gmiflow.runtime.comm.collectives.cuda_driver", None)
     with pytest.raises(GMIError, match=r"gmiflow\[gpu\]"):
         ipc.load_driver()
+
+
+def test_members_of_one_process_need_neither_mps_nor_mapping(machine):
+    driver = machine(mps=False, one_process=True)
+
+    def work(exchange):
+        group = attach(exchange)
+        flat = torch.full((2500,), exchange.rank + 1.0)
+        group.all_reduce(flat)
+        group.close()
+        return group.handshake, group.capturable, bool((flat == 6).all())
+
+    assert together(work) == [("device", True, True)] * 3
+    assert "unmap" not in driver.log and driver.log.count("free") == 3
+
+
+def test_threads_of_one_gpu_reduce_alike_inside_and_outside_of_a_graph(machine):
+    driver = machine(mps=False, one_process=True)
+    group = LocalGroup("train.gradient", MEMBERS, 20.0)
+    launches = []
+
+    def work(exchange):
+        member = HostedCollective(group, exchange.rank, CPU, timeout_s=10.0)
+        results = []
+        for recording in (False, True):
+            driver.recording.now = recording
+            numbers = torch.arange(700, dtype=torch.float32) * (exchange.rank + 1)
+            member.all_reduce(numbers)
+            sent = torch.full((5,), exchange.rank)
+            member.broadcast(sent, root=2)
+            results.append((torch.equal(numbers, 6 * torch.arange(700.0)), sent.tolist()))
+            launches.append((member.waits, member.capturable))
+        driver.recording.now = False
+        member.settle()
+        member.check()
+        member.close()
+        return results
+
+    assert together(work) == [[(True, [2] * 5)] * 2] * 3
+    assert sorted(launches) == [(False, True)] * 3 + [(True, True)] * 3
+
+
+def test_a_thread_that_leaves_ends_the_settling_of_the_others(machine):
+    machine(mps=False, one_process=True)
+    group = LocalGroup("train.gradient", MEMBERS, 20.0)
+
+    def work(exchange):
+        member = HostedCollective(group, exchange.rank, CPU, timeout_s=10.0)
+        if exchange.rank == 0:
+            group.leave(0)
+            return None
+        member.settle()
+        return None
+
+    _, *others = together(work)
+    assert all(failure.failure.code == "E0704" and "GMI 3 left" in str(failure) for failure in others)

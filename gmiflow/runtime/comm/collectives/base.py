@@ -74,6 +74,22 @@ class Collective(ABC):
             with self._timed():
                 self._barrier()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a call made now waits on the host for the other members; others of the process may work meanwhile."""
+        return not self.capturable
+
+    def settle(self) -> None:  # noqa: B027 - most have nothing to wait for
+        """Called between recording a CUDA graph with calls of this group and its first replay, by all members.
+
+        Raises:
+            GMIError: as `all_reduce`.
+        """
+
+    def lost_peer(self) -> int | None:
+        """GMI of a member whose process has ended without leaving, None where all live or nobody can tell."""
+        return None
+
     def check(self) -> None:  # noqa: B027 - most find failures in the call itself
         """Look for failures of work that the device has done, captured or not; never waits for the device.
 
@@ -101,8 +117,8 @@ class Collective(ABC):
     def _timed(self) -> Iterator[None]:
         start = time.perf_counter()
         try:
-            # A call that can be captured never waits, and must not let others in while it is being captured.
-            with nullcontext() if self.turn is None or self.capturable else self.turn.yielded():
+            # A call that is being captured never waits, and must not let others in.
+            with self.turn.yielded() if self.turn is not None and self.waits else nullcontext():
                 yield
         finally:
             self.seconds += time.perf_counter() - start

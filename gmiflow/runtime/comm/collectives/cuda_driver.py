@@ -42,11 +42,13 @@ class Device:
         uuid: 32 hexadecimal digits; of the MIG instance where there is one.
         sm_count: multiprocessors that this process may use (its MPS share).
         mps: whether this process runs under an MPS server.
+        process: number of this process; members with one number have one address space.
     """
 
     uuid: str
     sm_count: int
     mps: bool
+    process: int
     capability: tuple[int, int]
 
 
@@ -63,6 +65,7 @@ def describe(device: torch.device) -> Device:
         uuid=bytes(call(device_uuid(handle)).bytes).hex(),
         sm_count=number(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         mps=bool(number(attribute.CU_DEVICE_ATTRIBUTE_MPS_ENABLED)),
+        process=os.getpid(),
         capability=(
             number(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             number(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
@@ -155,14 +158,21 @@ def read(address: int, size: int) -> bytes:
 
 
 class Module:
-    """Kernels compiled at run time, all loaded at once: loading one later may wait for kernels that wait for it."""
+    """Kernels compiled at run time, all loaded at once: loading one later may wait for kernels that wait for it.
+
+    A library and not a module of the driver: it belongs to no context, so its kernels run on the streams of green
+    contexts, too.
+    """
 
     def __init__(self, source: str, constants: dict[str, int], capability: tuple[int, int], names: list[str]) -> None:
         """Compile ``source`` (or take it from the cache) and load the kernels ``names``."""
-        self._module = call(driver.cuModuleLoadData(cubin(source, constants, capability)))
-        self._kernels = {name: call(driver.cuModuleGetFunction(self._module, name.encode())) for name in names}
-        for kernel in self._kernels.values():
-            call(driver.cuFuncLoad(kernel))
+        code = cubin(source, constants, capability)
+        self._library = call(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+        kernels = {name: call(driver.cuLibraryGetKernel(self._library, name.encode())) for name in names}
+        for kernel in kernels.values():
+            call(driver.cuFuncLoad(call(driver.cuKernelGetFunction(kernel))))
+        # As the driver documents, a kernel of a library may stand where a function of a module is asked for.
+        self._kernels = {name: driver.CUfunction(int(kernel)) for name, kernel in kernels.items()}
 
     def ctas_per_sm(self, threads: int) -> int:
         """Thread blocks of ``threads`` that one multiprocessor holds, for the hungriest of the kernels."""
@@ -179,7 +189,7 @@ class Module:
 
     def close(self) -> None:
         """Unload."""
-        call(driver.cuModuleUnload(self._module))
+        call(driver.cuLibraryUnload(self._library))
 
 
 def cubin(source: str, constants: dict[str, int], capability: tuple[int, int]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gmiflow.api import Communicator
+from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.failure import LAUNCH_FAILED, error
 
 _WORDS = 256
@@ -24,8 +24,8 @@ class HostExchange:
         size: members of the group.
     """
 
-    def __init__(self, communicator: Communicator) -> None:
-        """Use a communicator whose `all_reduce` takes i64 tensors on the CPU."""
+    def __init__(self, communicator: Collective) -> None:
+        """Use a collective whose `all_reduce` takes i64 tensors on the CPU."""
         self._communicator = communicator
         self.rank = communicator.rank
         self.size = communicator.size
@@ -49,3 +49,7 @@ class HostExchange:
     def barrier(self) -> None:
         """Return when all members have called it."""
         self._communicator.barrier()
+
+    def lost_peer(self) -> int | None:
+        """GMI of a member whose process has ended without leaving, or None."""
+        return self._communicator.lost_peer()

@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gmiflow.api import Communicator
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.comm.collectives.exchange import HostExchange
 from gmiflow.runtime.comm.collectives.ipc import SlabCollective
@@ -28,7 +27,7 @@ from gmiflow.runtime.comm.collectives.rp import RingCollective, gpu_uuid
 LocalGroupMaker = Callable[[str, tuple[int, ...]], "Collective | None"]
 """Makes a collective, by name, of GMIs that share this process; None when they do not."""
 
-HostGroup = Callable[[tuple[int, ...]], Communicator]
+HostGroup = Callable[[tuple[int, ...]], Collective]
 """Makes a host communicator of some ranks of the group, in that order; exactly these ranks call it together."""
 
 
@@ -132,8 +131,13 @@ class HybridCollective(Collective):
     def check(self) -> None:
         """Look for a failure of work that the GPU has done; raises `GMIError` as the parts do."""
         for part in (self._inner, self._upper):
-            if isinstance(part, (SlabCollective, HybridCollective)):
+            if part is not None:
                 part.check()
+
+    def lost_peer(self) -> int | None:
+        """As the base class, of either level."""
+        found = (part.lost_peer() for part in (self._inner, self._upper) if part is not None)
+        return next((gmi for gmi in found if gmi is not None), None)
 
     def close(self) -> None:
         """Close the parts, inner first: its members wait for each other."""

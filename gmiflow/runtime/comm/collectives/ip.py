@@ -93,6 +93,11 @@ class IPCollective(Collective):
         if self.rank == 0:
             self._segment.unlink()
 
+    def lost_peer(self) -> int | None:
+        """As the base class: the segment knows the members' processes."""
+        rank = self._flags.lost()
+        return None if rank is None else self.members[rank]
+
     def close(self) -> None:
         """Leave the group and release the memory."""
         self._views.clear()

@@ -1,11 +1,13 @@
-"""`ipc`: collectives among GMI processes that share one GPU, through device memory.
+"""`ipc`: collectives among GMIs that share one GPU, through device memory.
 
-Every member has one slab, allocated once, exported once (CUDA IPC) and mapped once by each peer.
+Every member has one slab, allocated once, exported once (CUDA IPC) and mapped once by each peer of another
+process; peers of the same process have its address.
 A call is one kernel per member on the caller's stream; how the kernels meet is told in
 ``ipc_kernels.cu``. Two handshakes:
 
 - "device": the kernels meet through flags in the slabs. Needs the members' kernels on the GPU at the
-  same time, so all members must be clients of one MPS server. Can be captured in a CUDA graph.
+  same time, so all members must be clients of one MPS server, or streams of one process. Can be captured in
+  a CUDA graph.
 - "host": without MPS the driver gives the GPU to one process at a time, and a kernel that waits for
   another process would burn its whole time slice. So each phase is a kernel of its own and the
   processes meet on the host in between. Cannot be captured.
@@ -87,7 +89,7 @@ class SlabCollective(Collective):
             members: GMI ids in rank order.
             exchange: the same members on the host.
             device: the GPU.
-            handshake: "auto" takes "device" where all members run under MPS.
+            handshake: "auto" takes "device" where all members run under MPS, or in one process.
             capacity_bytes: see `CAPACITY_BYTES`.
             one_shot_bytes: see `ONE_SHOT_BYTES`.
             max_ctas: thread blocks at most; fewer where the shares are small.
@@ -95,7 +97,7 @@ class SlabCollective(Collective):
 
         Raises:
             GMIError: E0710 when the members are not on one GPU, or a device handshake is asked for
-                without MPS; E0711 when a mapped slab is not the peer's; E0705 when a member is late.
+                among processes without MPS; E0711 when a mapped slab is not the peer's; E0705 when a member is late.
         """
         super().__init__(name, members, exchange.rank)
         if not 2 <= self.size <= layout.MEMBERS_LIMIT:
@@ -132,6 +134,10 @@ class SlabCollective(Collective):
             failure = layout.report_failure(self.name, self.members, self.rank, self._report.tolist())
             if failure is not None:
                 raise failure
+
+    def lost_peer(self) -> int | None:
+        """As the base class; a process that ends takes its slab along, and who uses the slab then gets a fault."""
+        return self._exchange.lost_peer()
 
     def abort(self, missing: int) -> None:
         """End this member's waiting kernels at once, because rank ``missing`` will not come. Any thread may call."""
@@ -187,6 +193,8 @@ class SlabCollective(Collective):
                 "handle": self._slab.export().hex(),
                 "uuid": self._about.uuid,
                 "mps": self._about.mps,
+                "process": self._about.process,
+                "address": self._slab.address,
                 "ctas": self._own_ctas,
                 "half": self._half_bytes,
                 "one_shot": self._one_shot_bytes,
@@ -197,19 +205,21 @@ class SlabCollective(Collective):
         self._require_equal(peers, "half", "have slabs of different size")
         self._require_equal(peers, "one_shot", "have different thresholds")
         self._imported: list[Any] = []
-        addresses = [0] * self.size
-        for rank, peer in enumerate(peers):
-            if rank == self.rank:
-                addresses[rank] = self._slab.address
-                continue
-            slab = self._cuda.ImportedSlab(bytes.fromhex(peer["handle"]))
-            self._imported.append(slab)
-            addresses[rank] = slab.address
-            if zlib.crc32(self._cuda.read(slab.address, layout.PAGE_BYTES)) != peer["checksum"]:
-                raise error(LAUNCH_FAILED, f"the slab of GMI {self.members[rank]} in {self.name} has a wrong checksum")
+        addresses = [self._address_of(peer) for peer in peers]
+        for gmi, peer, address in zip(self.members, peers, addresses, strict=True):
+            if zlib.crc32(self._cuda.read(address, layout.PAGE_BYTES)) != peer["checksum"]:
+                raise error(LAUNCH_FAILED, f"the slab of GMI {gmi} in {self.name} has a wrong checksum")
         self._state[layout.SLABS : layout.SLABS + self.size] = torch.tensor(addresses)
         self._cuda.synchronize(self._device)
         return peers
+
+    def _address_of(self, peer: dict[str, Any]) -> int:
+        """Where this process sees the slab of a member: its own, or one of the same process, is there already."""
+        if peer["process"] == self._about.process:
+            return int(peer["address"])
+        slab = self._cuda.ImportedSlab(bytes.fromhex(peer["handle"]))
+        self._imported.append(slab)
+        return slab.address
 
     def _require_equal(self, peers: list[dict[str, Any]], key: str, text: str) -> None:
         if any(peer[key] != peers[0][key] for peer in peers):
@@ -217,7 +227,7 @@ class SlabCollective(Collective):
             raise error(NOT_SUPPORTED, f"the members of {self.name} {text}", values)
 
     def _choose_handshake(self, wanted: str, peers: list[dict[str, Any]]) -> Literal["device", "host"]:
-        concurrent = all(peer["mps"] for peer in peers)
+        concurrent = all(peer["mps"] for peer in peers) or len({peer["process"] for peer in peers}) == 1
         if wanted == "device" and not concurrent:
             raise error(
                 NOT_SUPPORTED,
@@ -227,17 +237,27 @@ class SlabCollective(Collective):
         return "device" if concurrent and wanted != "host" else "host"
 
     def _prove(self) -> None:
-        """One reduction with a known result: flags, epochs and kernels work before anything depends on them."""
+        """Reductions with a known result: flags, epochs and kernels work before anything depends on them.
+
+        The first meets on the host, so that all that is loaded at first use is there before a kernel waits on the GPU
+        for one that this process has yet to start.
+        """
+        handshake, self.handshake = self.handshake, "host"
+        self._prove_once(0)
+        self.handshake = handshake
+        for one_shot_bytes in (0, 1 << 30):
+            self._prove_once(one_shot_bytes)
+        self._exchange.barrier()
+
+    def _prove_once(self, one_shot_bytes: int) -> None:
         count = layout.PACK_BYTES * layout.THREADS  # enough for all members to own a shard
         expected = self.size * (self.size + 1) // 2
-        for one_shot_bytes in (0, 1 << 30):
-            probe = torch.full((count + 1,), self.rank + 1, dtype=torch.int64, device=self._device)
-            self._launch_all(probe, layout.KERNELS[probe.dtype], "sum", layout.EVERYBODY, one_shot_bytes)
-            self._cuda.synchronize(self._device)
-            self.check()
-            if not bool((probe == expected).all()):
-                raise error(LAUNCH_FAILED, f"the trial reduction of {self.name} gave a wrong sum")
-        self._exchange.barrier()
+        probe = torch.full((count + 1,), self.rank + 1, dtype=torch.int64, device=self._device)
+        self._launch_all(probe, layout.KERNELS[probe.dtype], "sum", layout.EVERYBODY, one_shot_bytes)
+        self._cuda.synchronize(self._device)
+        self.check()
+        if not bool((probe == expected).all()):
+            raise error(LAUNCH_FAILED, f"the trial reduction of {self.name} gave a wrong sum")
 
     # ---- calls ------------------------------------------------------------------------------------------------
 
