@@ -11,8 +11,8 @@ flips every output bit with a probability close to one half::
     state            = mix(key ^ (step * ODD_2))                         one per environment
     bits(index)      = mix(state + index * ODD_3)                        one per number
 
-Arithmetic is int32 with wraparound, because torch has vector code for it on the CPU and captures it
-in CUDA graphs; on a GPU with Triton a call is one kernel. Steps repeat after 2**32.
+Arithmetic is 32-bit with wraparound: by NumPy on the CPU, by one Triton kernel per call on a GPU, or by torch
+on a GPU without Triton; CUDA graphs capture both. Steps repeat after 2**32.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import hashlib
 import importlib.util
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gmiflow.hashing import mix_, mix_int, signed
+from gmiflow.hashing import Words, mix_, mix_int, mix_words_, signed
 
 __all__ = ["CounterNoise"]
 
@@ -58,12 +59,14 @@ class CounterNoise:
         self._keys: dict[str, Tensor] = {}
         self._indices: dict[tuple[int, int, int], Tensor] = {}
         self._fused = self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
+        self._by_numpy = self.device.type == "cpu"
 
     def uniform(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Uniform numbers in [0, 1) with 24 bits; see `gmiflow.api.Noise.uniform`."""
         if self._fused:
             return self._draw(purpose, step, width, env, normal=False)
-        return self._unit(self._state(purpose, step, env), 0, 1, width)
+        (numbers,) = self._units(purpose, step, width, env, every=1)
+        return numbers
 
     def normal(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Standard normal numbers by Box and Muller (1958); |z| < 5.77; see `gmiflow.api.Noise.normal`.
@@ -74,19 +77,32 @@ class CounterNoise:
         if self._fused:
             return self._draw(purpose, step, width, env, normal=True)
         pairs = (width + 1) // 2
-        state = self._state(purpose, step, env)
-        radius = self._unit(state, 0, 2, pairs)
+        radius, angle = self._units(purpose, step, 2 * pairs, env, every=2)
         radius.neg_().add_(1.0).log_().mul_(-2.0).sqrt_()
-        angle = self._unit(state, 1, 2, pairs).mul_(2.0 * math.pi)
-        result = torch.empty((state.shape[0], pairs, 2), dtype=torch.float32, device=self.device)
+        angle.mul_(2.0 * math.pi)
+        result = torch.empty((radius.shape[0], pairs, 2), dtype=torch.float32, device=self.device)
         torch.mul(radius, torch.cos(angle), out=result[:, :, 0])
         torch.mul(radius, angle.sin_(), out=result[:, :, 1])
-        return result.view(state.shape[0], 2 * pairs)[:, :width]
+        return result.view(radius.shape[0], 2 * pairs)[:, :width]
 
-    def _state(self, purpose: str, step: Tensor, env: Tensor | None) -> Tensor:
-        """One int32 per environment and step, [k, 1]."""
+    def _units(self, purpose: str, step: Tensor, width: int, env: Tensor | None, *, every: int) -> list[Tensor]:
+        """The uniform numbers 0 .. width - 1 dealt in turn to ``every`` tensors, each f32 [k, width / every]."""
         keys = self._keys_of(purpose, env)
-        return mix_((step.to(torch.int32) * signed(_STEP_STRIDE)).bitwise_xor(keys)).unsqueeze(1)
+        offsets = [self._offsets(first, every, width) for first in range(every)]
+        if self._by_numpy:
+            return _units_by_numpy(keys, step, offsets)
+        state = mix_((step.to(torch.int32) * signed(_STEP_STRIDE)).bitwise_xor(keys)).unsqueeze(1)
+        bits = [mix_(state + offset) for offset in offsets]
+        return [b.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(_UNIT) for b in bits]
+
+    def _offsets(self, first: int, stride: int, width: int) -> Tensor:
+        """What the numbers ``first, first + stride, ...`` below ``width`` add to the state, int32."""
+        key = (first, stride, width)
+        offsets = self._indices.get(key)
+        if offsets is None:
+            index = torch.arange(first, width, stride, dtype=torch.int32, device=self.device)
+            offsets = self._indices[key] = index.mul_(signed(_INDEX_STRIDE))
+        return offsets
 
     def _draw(self, purpose: str, step: Tensor, width: int, env: Tensor | None, *, normal: bool) -> Tensor:
         """The same numbers by one kernel; logarithm and cosine may differ from torch's in the last bits."""
@@ -115,12 +131,15 @@ class CounterNoise:
         ids = torch.arange(first, last, dtype=torch.int32, device=self.device)
         return mix_(ids.mul_(signed(_ENVIRONMENT_STRIDE)).add_(signed(base)))
 
-    def _unit(self, state: Tensor, first: int, stride: int, count: int) -> Tensor:
-        """Numbers ``first, first + stride, ...`` of each environment, f32 [k, count] in [0, 1)."""
-        last = first + stride * count
-        offsets = self._indices.get((first, last, stride))
-        if offsets is None:
-            index = torch.arange(first, last, stride, dtype=torch.int32, device=self.device)
-            offsets = self._indices[first, last, stride] = index.mul_(signed(_INDEX_STRIDE))
-        bits = mix_(state + offsets)
-        return bits.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(_UNIT)
+
+def _units_by_numpy(keys: Tensor, step: Tensor, offsets: list[Tensor]) -> list[Tensor]:
+    """As torch does it in `CounterNoise._units`, bit for bit; keys int32 [k], step int64 [] or [k]."""
+    state = _words(step.to(torch.int32)).reshape(-1) * np.uint32(_STEP_STRIDE)
+    state = mix_words_(state ^ _words(keys))[:, np.newaxis]
+    bits = [mix_words_(state + _words(offset)) for offset in offsets]
+    return [torch.from_numpy((word >> 8).astype(np.float32) * np.float32(_UNIT)) for word in bits]
+
+
+def _words(tensor: Tensor) -> Words:
+    """An int32 tensor's memory as unsigned words."""
+    return tensor.numpy().view(np.uint32)

@@ -15,14 +15,19 @@ from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
 from gmiflow.tasks.catalog import ANT
 from gmiflow.tasks.locomotion import Locomotion
+from gmiflow.tasks.operands import Kept, number
 from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["Ant"]
 
-JOINT_POSITIONS, JOINT_VELOCITIES, FEET, ACTIONS = slice(12, 20), slice(20, 28), slice(28, 52), slice(52, 60)
-FEET_SCALE = 0.1
-ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 0.5, -2.0, 0.31
-ACTION_COST, ENERGY_COST, LIMIT_COST, LIMIT_THRESHOLD = 0.005, 0.05, 0.1, 0.99
+FEET, ACTIONS = slice(28, 52), slice(52, 60)
+FEET_SCALE = number(0.1)
+ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 0.5, -2.0, number(0.31)
+ACTION_COST, ENERGY_COST, LIMIT_COST, LIMIT_THRESHOLD = 0.005, 0.05, 0.1, number(0.99)
+
+
+def _feet_and_actions(obs: Tensor) -> tuple[Tensor, Tensor]:
+    return obs[:, FEET], obs[:, ACTIONS]
 
 
 class Ant(Locomotion):
@@ -36,28 +41,29 @@ class Ant(Locomotion):
 
     def prepare(self, context: StageContext) -> None:
         """Also the reward's constants."""
+        self._rest_of = Kept(_feet_and_actions)
         super().prepare(context)
         self._alive = torch.tensor(ALIVE_REWARD, device=context.device)
-        self._at_limit = by_column(context.num_env, self.info.action_size, context.device) > 0.0
+        self._at_limit = by_column(context.num_env, self.info.action_size, context.device)
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write torso, joints, feet and action."""
-        self.observe_torso(state, out)
-        self.observe_joint_positions(state.qpos, out[:, JOINT_POSITIONS])
-        self.observe_joint_velocities(state.qvel, out[:, JOINT_VELOCITIES])
-        torch.mul(state.derived["sensordata"], FEET_SCALE, out=out[:, FEET])
-        out[:, ACTIONS] = state.action
+        feet, actions = self._rest_of(out)
+        self.torso.observe(state, out)
+        self.observe_hinges(self.hinges(state, out))
+        torch.mul(state.derived["sensordata"], FEET_SCALE, out=feet)
+        actions.copy_(state.action)
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """Progress + posture - 0.005 sum a^2 - 0.05 sum |a v| - 0.1 per joint above 0.99; -2 and the end below 0.31 m.
 
         v is the scaled joint velocity of the observation.
         """
-        action, costs = state.action, self._costs.terms
+        action, costs, hinges = state.action, self._costs.terms, self.hinges(state, obs)
         # In units of the energy's cost.
-        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_()
+        torch.mul(action, hinges.velocities, out=costs).abs_()
         costs.addcmul_(action, action, value=ACTION_COST / ENERGY_COST)
-        torch.gt(obs[:, JOINT_POSITIONS], LIMIT_THRESHOLD, out=self._at_limit)
+        torch.gt(hinges.positions, LIMIT_THRESHOLD, out=self._at_limit)
         costs.add_(self._at_limit, alpha=LIMIT_COST / ENERGY_COST)
         self.reward_posture(obs, self._alive, reward)
         self.reward_progress(reward)

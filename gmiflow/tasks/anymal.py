@@ -18,6 +18,7 @@ from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import ANYMAL
 from gmiflow.tasks.columns import ColumnSum
+from gmiflow.tasks.operands import Kept
 from gmiflow.tasks.rotation import MATRIX, RotationEntries
 from gmiflow.tasks.snapshot import Snapshot
 
@@ -44,6 +45,10 @@ TRACKING_WIDTH, TURNING_WEIGHT, TORQUE_COST = 0.25, 0.5, 2.5e-5
 CONTACT_N = 1.0
 
 
+def _quaternion(qpos: Tensor) -> Tensor:
+    return qpos[:, 3:7]
+
+
 class Anymal(Task):
     """48 observations, 12 joint targets; the layout is `gmiflow.tasks.catalog.ANYMAL.observation`."""
 
@@ -55,7 +60,7 @@ class Anymal(Task):
         """Make constants, buffers and the memory of the commands."""
         device, num_env = context.device, context.num_env
         self._default = torch.tensor(DEFAULT_ANGLES, device=device)
-        self._rotation = RotationEntries(ENTRIES, num_env, device)
+        self._rotation, self._quaternion_of = RotationEntries(ENTRIES, num_env, device), Kept(_quaternion)
         self._command_scale = torch.tensor([VELOCITY_SCALE, VELOCITY_SCALE, SPIN_SCALE], device=device)
         self._torque_costs = ColumnSum(num_env, JOINTS, device)
         self._errors = by_column(num_env, 3, device)
@@ -87,7 +92,7 @@ class Anymal(Task):
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write base, commands, joints and action."""
         qpos, qvel = state.qpos, state.qvel
-        entries = self._rotation(qpos[:, 3:7])
+        entries = self._rotation(self._quaternion_of(qpos))
         # R^T v: the velocity in the base's frame.
         velocity = out[:, VELOCITY].T
         torch.mul(entries[0:3], qvel[:, 0], out=velocity)

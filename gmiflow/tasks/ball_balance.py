@@ -12,6 +12,7 @@ differ by the force times the distance between the legs, so they tell where the 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import BALL_BALANCE
+from gmiflow.tasks.operands import FirstRows, Kept, number
 from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["BallBalance"]
@@ -31,15 +33,40 @@ JOINT_POSITIONS, JOINT_VELOCITIES, BALL_POSITION, BALL_VELOCITY, TRAY = (
     slice(9, 12),
     slice(12, 24),
 )
-TRAY_SCALE = 1.0 / 20.0
+TRAY_SCALE, ONE = number(1.0 / 20.0), number(1.0)
 TARGET_STEP_RAD = 0.2
 GOAL_M = (0.0, 0.0, 0.7)
-DROPPED_M = 0.15
+DROPPED_M = number(0.15)
 
 START_DISTANCE_M = (0.001, 0.5)
 START_HEIGHT_M = (1.0, 2.0)
-START_INWARD_SPEED = 5.0
+START_OUTWARD_SPEED = number(-5.0)
 START_VERTICAL_SPEED = -5.0
+TURN = number(2.0 * math.pi)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Views:
+    """Parts of a state, and the parts of its observation in the same order; of the ball's also by columns."""
+
+    copied: tuple[tuple[Tensor, Tensor], ...]
+    tray: Tensor
+    position: Tensor
+    position_columns: tuple[Tensor, ...]
+    velocity_columns: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Starts:
+    """What `start` writes for k environments, all by rows: the ball's state and the numbers it is made of."""
+
+    horizontal: Tensor
+    height: Tensor
+    horizontal_velocity: Tensor
+    direction: Tensor
+    cosine: Tensor
+    sine: Tensor
+    amount: Tensor
 
 
 class BallBalance(Task):
@@ -63,20 +90,26 @@ class BallBalance(Task):
         self._target_low, self._target_high = float(lower[0].range[0]), float(lower[0].range[1])
         self._goal = torch.tensor(GOAL_M, device=device)
         self._offset, self._lengths = by_column(context.num_env, 3, device), by_column(context.num_env, 2, device)
+        self._offset_columns = self._offset.unbind(1)
+        self._distance, self._speed = self._lengths.unbind(1)
+        self._views = Kept(self._cut)
         self._prepare_starts(context)
         self._targets = self.remember("targets", [0.0] * 3)
 
     def _prepare_starts(self, context: StageContext) -> None:
         """First states and their observations; what differs between episodes is written by `start`."""
         device, num_env, model = context.device, context.num_env, self.engine.model
-        self._start_qpos = torch.tensor(model.qpos0, dtype=torch.float32, device=device).repeat(num_env, 1)
-        self._start_qvel = torch.zeros(num_env, model.nv, device=device)
-        self._start_qvel[:, self._ball_velocity][:, 2] = START_VERTICAL_SPEED
+        qpos = torch.tensor(model.qpos0, dtype=torch.float32, device=device).repeat(num_env, 1)
+        qvel = torch.zeros(num_env, model.nv, device=device)
+        qvel[:, self._ball_velocity][:, 2] = START_VERTICAL_SPEED
         self._nearest, self._lowest = (
             torch.tensor(low, device=device) for low, _ in (START_DISTANCE_M, START_HEIGHT_M)
         )
-        self._direction, self._amount = torch.zeros(2, num_env, device=device), torch.zeros(num_env, device=device)
-        super().observe_start(self._start_qpos, self._start_qvel, self.start_columns)
+        # By rows of `FirstRows`: cosine, sine and an amount.
+        self._start_state = FirstRows(qpos, qvel, by_column(num_env, 3, device))
+        self._starts = Kept(self._cut_starts)
+        self._ball_observed = Kept(self._cut_ball)
+        super().observe_start(qpos, qvel, self.start_columns)
 
     def apply(self, action: Tensor) -> None:
         """Move the servo targets by 0.2 rad times the action, within the joints' limits."""
@@ -85,22 +118,51 @@ class BallBalance(Task):
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write joints, ball and tray sensors."""
-        out[:, JOINT_POSITIONS] = state.qpos[:, self._angles]
-        out[:, JOINT_VELOCITIES] = state.qvel[:, self._rates]
-        out[:, BALL_POSITION] = state.qpos[:, self._ball_position]
-        out[:, BALL_VELOCITY] = state.qvel[:, self._ball_velocity]
-        torch.mul(state.derived["sensordata"], TRAY_SCALE, out=out[:, TRAY])
+        views = self._views(state, out)
+        for part, observed in views.copied:
+            observed.copy_(part)
+        torch.mul(state.derived["sensordata"], TRAY_SCALE, out=views.tray)
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """1 / (1 + distance to the goal) x 1 / (1 + speed); the end when the ball is below 0.15 m."""
-        torch.sub(obs[:, BALL_POSITION], self._goal, out=self._offset)
-        distance, speed = self._lengths.unbind(1)
+        views = self._views(state, obs)
+        torch.sub(views.position, self._goal, out=self._offset)
         # Euclidean lengths by hypot twice: the same bits whatever the number of environments is.
-        for vector, length in ((self._offset, distance), (obs[:, BALL_VELOCITY], speed)):
-            torch.hypot(vector[:, 0], vector[:, 1], out=length).hypot_(vector[:, 2])
-        self._lengths.add_(1.0)
-        torch.mul(distance, speed, out=reward).reciprocal_()
-        torch.lt(obs[:, BALL_POSITION.start + 2], DROPPED_M, out=terminated)
+        for (x, y, z), length in ((self._offset_columns, self._distance), (views.velocity_columns, self._speed)):
+            torch.hypot(x, y, out=length).hypot_(z)
+        self._lengths.add_(ONE)
+        torch.mul(self._distance, self._speed, out=reward).reciprocal_()
+        torch.lt(views.position_columns[2], DROPPED_M, out=terminated)
+
+    def _cut(self, state: Snapshot, out: Tensor) -> _Views:
+        qpos, qvel = state.qpos, state.qvel
+        joints = ((qpos[:, self._angles], out[:, JOINT_POSITIONS]), (qvel[:, self._rates], out[:, JOINT_VELOCITIES]))
+        return _Views(
+            copied=(*joints, *self._cut_ball(qpos, qvel, out)),
+            tray=out[:, TRAY],
+            position=out[:, BALL_POSITION],
+            position_columns=out[:, BALL_POSITION].unbind(1),
+            velocity_columns=out[:, BALL_VELOCITY].unbind(1),
+        )
+
+    def _cut_ball(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+        """The ball's position and velocity, each with its place in the observation."""
+        return (
+            (qpos[:, self._ball_position], out[:, BALL_POSITION]),
+            (qvel[:, self._ball_velocity], out[:, BALL_VELOCITY]),
+        )
+
+    def _cut_starts(self, qpos: Tensor, qvel: Tensor, scratch: Tensor) -> _Starts:
+        position, velocity, rows = qpos[:, self._ball_position].T, qvel[:, self._ball_velocity].T, scratch.T
+        return _Starts(
+            horizontal=position[:2],
+            height=position[2],
+            horizontal_velocity=velocity[:2],
+            direction=rows[:2],
+            cosine=rows[0],
+            sine=rows[1],
+            amount=rows[2],
+        )
 
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Tray at rest; ball in the air, flying inwards and down.
@@ -110,21 +172,20 @@ class BallBalance(Task):
         fraction of its range.
         """
         noise = self.reset_noise(4, env)
-        count = noise.shape[0]
-        qpos, qvel = self._start_qpos[:count], self._start_qvel[:count]
-        position, velocity = qpos[:, self._ball_position].T, qvel[:, self._ball_velocity].T
-        direction, amount, fraction = self._direction[:, :count], self._amount[:count], noise[:, 1]
-        torch.mul(noise[:, 0], 2.0 * math.pi, out=direction[0])
-        torch.sin(direction[0], out=direction[1])
-        direction[0].cos_()
-        torch.add(self._nearest, fraction, alpha=START_DISTANCE_M[1] - START_DISTANCE_M[0], out=amount)
-        torch.mul(direction, amount, out=position[:2])
-        torch.add(self._lowest, noise[:, 2], alpha=START_HEIGHT_M[1] - START_HEIGHT_M[0], out=position[2])
-        torch.mul(fraction, noise[:, 3], out=amount).mul_(-START_INWARD_SPEED)
-        torch.mul(direction, amount, out=velocity[:2])
+        turn, fraction, height, speed = noise.unbind(1)
+        qpos, qvel, scratch = self._start_state(noise.shape[0])
+        ball = self._starts(qpos, qvel, scratch)
+        torch.mul(turn, TURN, out=ball.cosine)
+        torch.sin(ball.cosine, out=ball.sine)
+        ball.cosine.cos_()
+        torch.add(self._nearest, fraction, alpha=START_DISTANCE_M[1] - START_DISTANCE_M[0], out=ball.amount)
+        torch.mul(ball.direction, ball.amount, out=ball.horizontal)
+        torch.add(self._lowest, height, alpha=START_HEIGHT_M[1] - START_HEIGHT_M[0], out=ball.height)
+        torch.mul(fraction, speed, out=ball.amount).mul_(START_OUTWARD_SPEED)
+        torch.mul(ball.direction, ball.amount, out=ball.horizontal_velocity)
         return qpos, qvel
 
     def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
         """As in the base class: only the ball differs from one start to another."""
-        out[:, BALL_POSITION] = qpos[:, self._ball_position]
-        out[:, BALL_VELOCITY] = qvel[:, self._ball_velocity]
+        for part, observed in self._ball_observed(qpos, qvel, out):
+            observed.copy_(part)

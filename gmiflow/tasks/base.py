@@ -26,6 +26,7 @@ from torch import Tensor
 from gmiflow.api import Ports, Simulator, StageContext
 from gmiflow.sim.base import Engine, EngineSpec, by_column, create_engine
 from gmiflow.tasks.catalog import TaskInfo
+from gmiflow.tasks.operands import FirstRows, number
 from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["ASSETS", "Snapshot", "Task"]
@@ -35,6 +36,9 @@ ASSETS = Path(__file__).parent / "assets"
 
 DIVERGED = 1e5
 """Length that no observation reaches while the physics is sound."""
+
+DIVERGED_SQUARE = number(DIVERGED**2)
+ONE_STEP, ONE_TICK = number(1, torch.int32), number(1, torch.int64)
 
 
 class Task(Simulator):
@@ -91,6 +95,7 @@ class Task(Simulator):
         # Observations are worked out column by column and copied into the row-major port at the end.
         self._columns = by_column(num_env, observation, device)
         self.start_columns = by_column(num_env, observation, device)
+        self._start_rows = FirstRows(self.start_columns)
         self._action = engine.ctrl if self.direct else by_column(num_env, action, device)
         self._reward = torch.zeros(num_env, device=device)
         self._terminated = torch.zeros(num_env, dtype=torch.bool, device=device)
@@ -98,6 +103,7 @@ class Task(Simulator):
         # Values and first values of the memory; `prepare` fills both.
         self._memory: dict[str, Tensor] = {}
         self._first_memory: dict[str, Tensor] = {}
+        self._first_memory_rows: dict[str, FirstRows] = {}
         self._now = Snapshot(
             qpos=engine.qpos, qvel=engine.qvel, action=self._action, derived=engine.derived, memory=self._memory
         )
@@ -114,6 +120,7 @@ class Task(Simulator):
         """Episode steps, the clock, and what tells sound physics from broken."""
         device, num_env = self._context.device, self._context.num_env
         self._episode_step = torch.zeros(num_env, dtype=torch.int32, device=device)
+        self._episode_length = number(self.info.episode_length, torch.int32)
         # Control steps since the run began: the counter of the reset noise, a device tensor so
         # that a captured step advances it.
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
@@ -198,6 +205,7 @@ class Task(Simulator):
         num_env, device = self._context.num_env, self._context.device
         values, first = by_column(num_env, width, device), by_column(num_env, width, device)
         self._memory[name], self._first_memory[name] = values, first
+        self._first_memory_rows[name] = FirstRows(first)
         return values, first
 
     # The Simulator interface.
@@ -222,8 +230,8 @@ class Task(Simulator):
         torch.clamp(action, -1.0, 1.0, out=self._action)
         self.apply(self._action)
         self.engine.step()
-        self._clock.add_(1)
-        self._episode_step.add_(1)
+        self._clock.add_(ONE_TICK)
+        self._episode_step.add_(ONE_STEP)
         if self.engine.masked:
             self._finish_where()
         else:
@@ -254,11 +262,11 @@ class Task(Simulator):
         # comparison is false, counts as broken; terminated = terminated or not sound.
         torch.mul(self._columns, self._columns, out=self._squares)
         torch.sum(self._squares, dim=1, out=self._length)
-        torch.lt(self._length, DIVERGED**2, out=self._sound)
+        torch.lt(self._length, DIVERGED_SQUARE, out=self._sound)
         self._sound_steps.add_(self._sound)
         torch.le(self._sound, self._terminated, out=self._terminated)
         torch.where(self._sound, self._reward, self._nothing, out=self._reward)
-        torch.ge(self._episode_step, self.info.episode_length, out=self._done)
+        torch.ge(self._episode_step, self._episode_length, out=self._done)
         torch.gt(self._done, self._terminated, out=self._truncated)
         return self._done.logical_or_(self._terminated)
 
@@ -270,8 +278,8 @@ class Task(Simulator):
         self.engine.write(env, qpos, qvel)
         self._episode_step.index_fill_(0, env, 0)
         for name, values in self._memory.items():
-            values.index_copy_(0, env, self._first_memory[name][: env.numel()])
-        obs = self.start_columns[: env.numel()]
+            values.index_copy_(0, env, self._first_memory_rows[name](env.numel())[0])
+        (obs,) = self._start_rows(env.numel())
         self.observe_start(qpos, qvel, obs)
         self._obs.index_copy_(0, env, obs)
 

@@ -11,14 +11,17 @@ import math
 import torch
 from torch import Tensor
 
+from gmiflow.api import StageContext
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import CARTPOLE, CARTPOLE_SWING_UP
+from gmiflow.tasks.operands import Kept, number
 from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["CartPole", "CartPoleSwingUp"]
 
-TRACK_HALF_LENGTH_M = 2.4
-FALLEN_RAD = math.radians(12.0)
+TRACK_HALF_LENGTH_M = number(2.4)
+FALLEN_RAD = number(math.radians(12.0))
+HALF, ONE = number(0.5), number(1.0)
 START_NOISE = 0.05
 """Half width of the uniform noise on every position and velocity at the start of an episode."""
 
@@ -31,6 +34,18 @@ def _start(task: Task, env: Tensor | None, angle: float) -> tuple[Tensor, Tensor
     return qpos, qvel
 
 
+def _columns(rows: Tensor) -> tuple[Tensor, ...]:
+    return rows.unbind(1)
+
+
+def _alternate(obs: Tensor) -> tuple[Tensor, Tensor]:
+    return obs[:, 0::2], obs[:, 1::2]
+
+
+def _third(obs: Tensor) -> Tensor:
+    return obs[:, 1::3]
+
+
 class CartPole(Task):
     """Balance: reward 1 per step until the pole leans over 12 degrees or the cart leaves its 2.4 m track.
 
@@ -40,16 +55,22 @@ class CartPole(Task):
 
     info = CARTPOLE
 
+    def prepare(self, context: StageContext) -> None:
+        """Keep the views."""
+        self._columns_of, self._places_of = Kept(_columns), Kept(_alternate)
+
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write x, x_dot, theta, theta_dot."""
-        out[:, 0::2] = state.qpos
-        out[:, 1::2] = state.qvel
+        positions, velocities = self._places_of(out)
+        positions.copy_(state.qpos)
+        velocities.copy_(state.qvel)
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """Reward 1; terminated outside +-12 degrees or +-2.4 m."""
+        position, _, angle, _ = self._columns_of(obs)
         reward.fill_(1.0)
-        angle_out = obs[:, 2].abs() > FALLEN_RAD
-        torch.logical_or(angle_out, obs[:, 0].abs() > TRACK_HALF_LENGTH_M, out=terminated)
+        torch.gt(position.abs(), TRACK_HALF_LENGTH_M, out=terminated)
+        terminated.logical_or_(angle.abs() > FALLEN_RAD)
 
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Upright at rest, each number with uniform noise of +-0.05."""
@@ -65,19 +86,26 @@ class CartPoleSwingUp(Task):
 
     info = CARTPOLE_SWING_UP
 
+    def prepare(self, context: StageContext) -> None:
+        """Keep the views."""
+        self._columns_of, self._velocities_of = Kept(_columns), Kept(_third)
+
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write x, x_dot, cos theta, sin theta, theta_dot."""
-        angle = state.qpos[:, 1]
-        out[:, 0] = state.qpos[:, 0]
-        torch.cos(angle, out=out[:, 2])
-        torch.sin(angle, out=out[:, 3])
-        out[:, 1::3] = state.qvel
+        position, angle = self._columns_of(state.qpos)
+        out_position, _, cosine, sine, _ = self._columns_of(out)
+        out_position.copy_(position)
+        torch.cos(angle, out=cosine)
+        torch.sin(angle, out=sine)
+        self._velocities_of(out).copy_(state.qvel)
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """Reward for height less the cost of the action; terminated outside +-2.4 m."""
-        torch.add(obs[:, 2], 1.0, out=reward)
-        reward.mul_(0.5).sub_(state.action[:, 0].square(), alpha=0.001)
-        torch.gt(obs[:, 0].abs(), TRACK_HALF_LENGTH_M, out=terminated)
+        position, _, cosine, _, _ = self._columns_of(obs)
+        (action,) = self._columns_of(state.action)
+        torch.add(cosine, ONE, out=reward)
+        reward.mul_(HALF).sub_(action.square(), alpha=0.001)
+        torch.gt(position.abs(), TRACK_HALF_LENGTH_M, out=terminated)
 
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Hanging at rest, each number with uniform noise of +-0.05."""

@@ -8,6 +8,8 @@ foot's frame; that is the contact force up to the foot's own inertia.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -15,16 +17,43 @@ from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
 from gmiflow.tasks.catalog import HUMANOID
 from gmiflow.tasks.locomotion import FREE_VELOCITIES, Locomotion
+from gmiflow.tasks.operands import Kept, number
 from gmiflow.tasks.snapshot import Snapshot
 
 __all__ = ["Humanoid"]
 
-JOINT_POSITIONS, JOINT_VELOCITIES, JOINT_FORCES = slice(12, 33), slice(33, 54), slice(54, 75)
-FEET, ACTIONS = slice(75, 87), slice(87, 108)
-FORCE_SCALE = 0.01
-ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 2.0, -1.0, 0.8
+JOINT_FORCES, FEET, ACTIONS = slice(54, 75), slice(75, 87), slice(87, 108)
+FORCE_SCALE = number(0.01)
+ALIVE_REWARD, DEATH_REWARD, FALLEN_M = 2.0, -1.0, number(0.8)
 ACTION_COST, ENERGY_COST = 0.01, 0.05
 LIMIT_COST, LIMIT_THRESHOLD = 0.25, 0.98
+LIMIT = number(LIMIT_THRESHOLD)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rest:
+    """What follows the hinges in an observation, and the hinges' parts of the forces, f32 [n, J]."""
+
+    actuator: Tensor
+    passive: Tensor
+    constraint: Tensor
+    forces: Tensor
+    feet: Tensor
+    actions: Tensor
+
+
+def _rest(state: Snapshot, obs: Tensor) -> _Rest:
+    def hinges(field: str) -> Tensor:
+        return state.derived[field][:, FREE_VELOCITIES:]
+
+    return _Rest(
+        actuator=hinges("qfrc_actuator"),
+        passive=hinges("qfrc_passive"),
+        constraint=hinges("qfrc_constraint"),
+        forces=obs[:, JOINT_FORCES],
+        feet=obs[:, FEET],
+        actions=obs[:, ACTIONS],
+    )
 
 
 class Humanoid(Locomotion):
@@ -38,6 +67,7 @@ class Humanoid(Locomotion):
 
     def prepare(self, context: StageContext) -> None:
         """Also read the motors' gears."""
+        self._rest_of = Kept(_rest)
         super().prepare(context)
         gear = torch.tensor(self.engine.model.actuator_gear[:, 0], dtype=torch.float32, device=context.device)
         self._gear_ratio = gear / gear.max()
@@ -46,17 +76,12 @@ class Humanoid(Locomotion):
 
     def observe_into(self, state: Snapshot, out: Tensor) -> None:
         """Write torso, joints, joint forces, feet and action."""
-        self.observe_torso(state, out)
-        self.observe_joint_positions(state.qpos, out[:, JOINT_POSITIONS])
-        self.observe_joint_velocities(state.qvel, out[:, JOINT_VELOCITIES])
-        force = out[:, JOINT_FORCES]
-        derived = state.derived
-        torch.add(
-            derived["qfrc_actuator"][:, FREE_VELOCITIES:], derived["qfrc_passive"][:, FREE_VELOCITIES:], out=force
-        )
-        force.add_(derived["qfrc_constraint"][:, FREE_VELOCITIES:]).mul_(FORCE_SCALE)
-        torch.mul(derived["sensordata"], FORCE_SCALE, out=out[:, FEET])
-        out[:, ACTIONS] = state.action
+        rest = self._rest_of(state, out)
+        self.torso.observe(state, out)
+        self.observe_hinges(self.hinges(state, out))
+        torch.add(rest.actuator, rest.passive, out=rest.forces).add_(rest.constraint).mul_(FORCE_SCALE)
+        torch.mul(state.derived["sensordata"], FORCE_SCALE, out=rest.feet)
+        rest.actions.copy_(state.action)
 
     def judge(self, state: Snapshot, obs: Tensor, reward: Tensor, terminated: Tensor) -> None:
         """Progress + posture - costs; -1 and the end below 0.8 m.
@@ -64,10 +89,10 @@ class Humanoid(Locomotion):
         Costs: 0.01 sum a^2; energy 0.05 sum |a v| g; limits 0.25 sum g (|q| - 0.98) / 0.02 where |q| > 0.98,
         with q and v the scaled positions and velocities of the observation and g = gear / 135 N m.
         """
-        action, costs, beyond = state.action, self._costs.terms, self._beyond
+        action, costs, beyond, hinges = state.action, self._costs.terms, self._beyond, self.hinges(state, obs)
         # In units of the energy's cost; limits are those of the gear's joint, too.
-        torch.mul(action, obs[:, JOINT_VELOCITIES], out=costs).abs_()
-        torch.abs(obs[:, JOINT_POSITIONS], out=beyond).sub_(LIMIT_THRESHOLD).clamp_(min=0.0)
+        torch.mul(action, hinges.velocities, out=costs).abs_()
+        torch.abs(hinges.positions, out=beyond).sub_(LIMIT).clamp_(min=0.0)
         costs.add_(beyond, alpha=LIMIT_COST / (1.0 - LIMIT_THRESHOLD) / ENERGY_COST).mul_(self._gear_ratio)
         costs.addcmul_(action, action, value=ACTION_COST / ENERGY_COST)
         self.reward_posture(obs, self._alive, reward)

@@ -6,9 +6,12 @@ No matrix product is used on purpose: TF32 would cost the observation its last t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from gmiflow.tasks.operands import Kept
 
 __all__ = ["MATRIX", "RotationEntries"]
 
@@ -22,6 +25,22 @@ _IDENTITY = (1, 0, 0, 0, 1, 0, 0, 0, 1)
 
 MATRIX = tuple((row, column, 1) for row in range(3) for column in range(3))
 """The whole matrix row by row, as entries for `RotationEntries`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Views:
+    """What a call works on: the quaternions by rows and, of the buffers, as many columns as there are quaternions."""
+
+    parts: Tensor
+    scaled: Tensor
+    doubled: Tensor
+    left: Tensor
+    right: Tensor
+    left_1: Tensor
+    right_1: Tensor
+    left_2: Tensor
+    right_2: Tensor
+    entries: Tensor
 
 
 class RotationEntries:
@@ -44,14 +63,30 @@ class RotationEntries:
         self._scaled = torch.zeros(2, 4, num_env, device=device)
         self._left, self._right = (torch.zeros(2 * len(places), num_env, device=device) for _ in range(2))
         self._entries = torch.zeros(len(places), num_env, device=device)
+        self._views = Kept(self._cut)
 
     def __call__(self, quaternion: Tensor) -> Tensor:
         """The entries of every quaternion, f32 [entries, n] from f32 [n, 4]; its own buffer."""
-        count, parts = quaternion.shape[0], quaternion.T
-        scaled, entries = self._scaled[:, :, :count], self._entries[:, :count]
-        torch.mul(parts, self._two, out=scaled)
-        left = torch.index_select(scaled.flatten(0, 1), 0, self._left_rows, out=self._left[:, :count])
-        right = torch.index_select(parts, 0, self._right_rows, out=self._right[:, :count])
-        half = entries.shape[0]
-        torch.addcmul(self._identity, left[:half], right[:half], out=entries)
-        return entries.addcmul_(left[half:], right[half:])
+        views = self._views(quaternion)
+        torch.mul(views.parts, self._two, out=views.scaled)
+        torch.index_select(views.doubled, 0, self._left_rows, out=views.left)
+        torch.index_select(views.parts, 0, self._right_rows, out=views.right)
+        torch.addcmul(self._identity, views.left_1, views.right_1, out=views.entries)
+        return views.entries.addcmul_(views.left_2, views.right_2)
+
+    def _cut(self, quaternion: Tensor) -> _Views:
+        """The first n columns of every buffer."""
+        count, half = quaternion.shape[0], self._entries.shape[0]
+        scaled, left, right = self._scaled[:, :, :count], self._left[:, :count], self._right[:, :count]
+        return _Views(
+            parts=quaternion.T,
+            scaled=scaled,
+            doubled=scaled.flatten(0, 1),
+            left=left,
+            right=right,
+            left_1=left[:half],
+            right_1=right[:half],
+            left_2=left[half:],
+            right_2=right[half:],
+            entries=self._entries[:, :count],
+        )

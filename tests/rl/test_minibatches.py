@@ -2,10 +2,11 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
-from gmiflow.hashing import mix_, mix_int, signed
+from gmiflow.hashing import mix_, mix_int, mix_words_, signed
 from gmiflow.rl.minibatches import StratifiedMinibatches
 
 
@@ -32,10 +33,11 @@ def contents(part, env_offset, num_env, iteration):
     return result
 
 
-def test_hash_of_tensors_equals_hash_of_integers():
+def test_hash_of_tensors_and_arrays_equals_hash_of_integers():
     values = [0, 1, 2, 12345, 2**31 - 1, 2**31, 2**32 - 1, 0x9E3779B1]
     mixed = mix_(torch.tensor([signed(value) for value in values], dtype=torch.int32))
     assert mixed.tolist() == [signed(mix_int(value)) for value in values]
+    assert mix_words_(np.array(values, dtype=np.uint32)).tolist() == [mix_int(value) for value in values]
 
 
 def test_every_epoch_uses_every_sample_once():

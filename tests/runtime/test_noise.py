@@ -141,6 +141,18 @@ def test_the_hash_is_the_documented_one() -> None:
     assert noise(42, num_env=8, env_offset=64).uniform("reset", step(6), 3)[6].tolist() == expected
 
 
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_numpy_draws_bit_for_bit_what_torch_draws(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU NumPy hashes; torch does so on a GPU without Triton."""
+    by_numpy, by_torch = noise(11, num_env=100, env_offset=48), noise(11, num_env=100, env_offset=48)
+    monkeypatch.setattr(by_torch, "_by_numpy", False)
+    env = torch.tensor([3, 99, 17])
+    for number, chosen in [(step(0), None), (step(2**31 + 5), env), (torch.tensor([7, 2**31, 2**32 + 1]), env)]:
+        drawn = getattr(by_numpy, kind)("reset", number, 7, chosen)
+        assert drawn.dtype == torch.float32
+        assert torch.equal(drawn, getattr(by_torch, kind)("reset", number, 7, chosen))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["uniform", "normal"])
 @pytest.mark.parametrize("width", [1, 3, 8, 21])
