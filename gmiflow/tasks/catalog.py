@@ -276,7 +276,44 @@ ANYMAL = TaskInfo(
     end="the base or a thigh touches the floor with more than 1 N",
 )
 
+FRANKA_CABINET = TaskInfo(
+    name="franka_cabinet",
+    entry="gmiflow.tasks.franka_cabinet:FrankaCabinet",
+    model="franka_cabinet.xml",
+    observation_size=23,
+    action_size=9,
+    control_dt=0.0166,
+    substeps=2,
+    episode_length=500,
+    num_env=4096,
+    horizon=16,
+    reward_scale=0.01,
+    solved="The hand takes the handle and pulls the drawer open.",
+    description="A Panda arm learns to pull a cabinet's drawer open by its handle.",
+    observation=(
+        ("arm and finger positions, scaled to -1..1", 9),
+        ("arm and finger velocities x 0.1", 9),
+        ("from gripper to handle", 3),
+        ("drawer position q", 1),
+        ("drawer velocity", 1),
+    ),
+    reward=(
+        ("distance", "2 / (1 + d^2)^2 with the gripper's distance d to the handle; twice that if d <= 0.02"),
+        ("alignment", "0.25 (r1 |r1| + r2 |r2|) with the cosines r of the hand's forward and up axes to the handle's"),
+        ("straddling", "0.125 if the left finger is above and the right finger below the handle"),
+        ("opening", "7.5 q, and 3.75 q more if straddling"),
+        ("fingers", "5 ((0.04 - |dz left|) + (0.04 - |dz right|)) if straddling"),
+        ("bonuses", "0.5 if q > 0.01; if straddling also 0.5 if q > 0.2 and 1 if q > 0.39"),
+        ("actions", "-0.01 sum a^2"),
+    ),
+    start=(
+        "arm and fingers at rest at their default positions +-0.125, uniform, kept in the limits",
+        "drawer closed",
+    ),
+    end="the drawer is open by more than 0.39 m",
+)
+
 TASKS: dict[str, TaskInfo] = {
-    info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE, ANYMAL)
+    info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE, ANYMAL, FRANKA_CABINET)
 }
 """Every task by name, in the order in which lists show them."""

@@ -9,10 +9,11 @@ from gmiflow.tasks.anymal import Anymal
 from gmiflow.tasks.ball_balance import BallBalance
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.cartpole import CartPole, CartPoleSwingUp
+from gmiflow.tasks.franka_cabinet import FrankaCabinet
 from gmiflow.tasks.humanoid import Humanoid
 from gmiflow.tasks.snapshot import Snapshot
 
-TASK_CLASSES = (CartPole, CartPoleSwingUp, Ant, Humanoid, BallBalance, Anymal)
+TASK_CLASSES = (CartPole, CartPoleSwingUp, Ant, Humanoid, BallBalance, Anymal, FrankaCabinet)
 
 
 def make_task(cls: type[Task], num_env: int = 8, *, env_offset: int = 0, seed: int = 1, **options) -> Task:
