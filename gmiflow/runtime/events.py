@@ -46,6 +46,8 @@ class Iteration:
         mean_return, episode_length: means over the latest 100 or more episodes; None before one ended.
         metrics: of the trainer.
         diagnostics: of the simulators, summed over the GMIs.
+        stage_s: seconds of the busiest GMI by what they were spent on: "simulate", "infer", "update" and
+            "communicate"; "collect" in place of the first two where a CUDA graph hides them.
     """
 
     training: str
@@ -61,6 +63,7 @@ class Iteration:
     episode_length: float | None
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     diagnostics: dict[str, float] = field(default_factory=dict[str, float])
+    stage_s: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,9 @@ from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.launchers.base import Launcher
 from gmiflow.runtime.launchers.local import LocalLauncher
+from gmiflow.runtime.memory import device_bytes
 from gmiflow.runtime.outcome import details, not_started, result_of
+from gmiflow.runtime.predicted import BEFORE, memory_of
 from gmiflow.runtime.processes import gpu_uuids
 from gmiflow.runtime.record import Recorder, write_report
 from gmiflow.runtime.rendezvous import Rendezvous, clean_stale
@@ -47,6 +49,7 @@ def run_plan(
     on_event: Callable[[Event], None] = lambda event: None,
     limits: Limits | None = None,
     launcher: Launcher | None = None,
+    watch: Callable[[Supervisor], None] | None = None,
 ) -> RunResult:
     """Run a plan; blocks until every process of the run has ended.
 
@@ -61,6 +64,8 @@ def run_plan(
         on_event: called in this thread with everything that happens; `Finished` is the last.
         limits: how long to be patient.
         launcher: how the processes are started; None for this machine's fork server.
+        watch: makes this a trial, which leaves nothing but logs in ``run_dir``: no curves, checkpoints or report. It
+            is called with the supervisor after every event and at least ten times a second, and may end the trial.
 
     Returns:
         The result. Failures of GMIs are in it; they are not raised.
@@ -74,6 +79,7 @@ def run_plan(
         on_event=on_event,
         limits=limits or Limits(),
         launcher=launcher or LocalLauncher(),
+        watch=watch,
     )
     run.directory.logs.mkdir(parents=True, exist_ok=True)
     clean_stale()
@@ -88,12 +94,16 @@ def run_plan(
                     backend.recover()
                 telemetry = run.attempt(backends, supervisors)
         result = result_of(plan, supervisors, run.directory, time.monotonic() - start)
-        report = {**details(plan, supervisors[-1]), "restarts": result.restarts, "telemetry": telemetry}
-        write_report(run.directory.report, result, report)
+        report = {
+            **details(plan, supervisors[-1], memory_of(telemetry)),
+            "restarts": result.restarts,
+            "telemetry": telemetry,
+        }
     except GMIError as problem:
-        result = not_started(problem.failure, run.directory, time.monotonic() - start)
+        result, report = not_started(problem.failure, run.directory, time.monotonic() - start), {}
         on_event(result.failures[0])
-        write_report(run.directory.report, result, {})
+    if watch is None:
+        write_report(run.directory.report, result, report)
     on_event(Finished(result=result))
     return result
 
@@ -118,6 +128,7 @@ class _Run:
     on_event: Callable[[Event], None]
     limits: Limits
     launcher: Launcher
+    watch: Callable[[Supervisor], None] | None = None
 
     def attempt(self, backends: Mapping[str, GMIBackend], supervisors: list[Supervisor]) -> dict[str, Any]:
         """Start all GMIs and watch them until they have ended; a later attempt goes on from the last checkpoints.
@@ -151,6 +162,7 @@ class _Run:
             # Processes of other machines cannot be looked at from here.
             here = self.launcher.here
             uuids = gpu_uuids(plan.gmis) if here else ()
+            before = device_bytes(uuids)
             telemetry = Telemetry(directory.path, uuids, lambda: supervisor.processes if here else {})
             stack.enter_context(telemetry)
             stack.enter_context(_signals_go_to(supervisor))
@@ -158,17 +170,18 @@ class _Run:
             for request in self.launcher.requests(plan, self.programs, directory, arguments, backends):
                 server.spawn(request)
                 supervisor.expect(request.gmi)
-            # Loads TensorBoard while the processes load torch.
-            recorder = Recorder(directory, [training.name for training in plan.trainings], again=again)
-            stack.callback(recorder.close)
-            supervisor.run()
+            if self.watch is None:  # loads TensorBoard while the processes load torch
+                recorder = Recorder(directory, [training.name for training in plan.trainings], again=again)
+                stack.callback(recorder.close)
+            supervisor.run(self.watch)
         supervisors.append(supervisor)
-        return telemetry.summary()
+        return {**telemetry.summary(), BEFORE: {f"gpu_{index}": used / 2**20 for index, used in enumerate(before)}}
 
     def _arguments(self, rendezvous: Rendezvous, *, again: bool) -> list[str]:
         """The command line of every process."""
-        arguments = ["--rendezvous", str(rendezvous.path), "--run-dir", str(self.directory.path)]
-        arguments += ["--timeout-s", f"{self.limits.collective_s:g}"]
+        arguments = ["--rendezvous", str(rendezvous.path), "--timeout-s", f"{self.limits.collective_s:g}"]
+        if self.watch is None:
+            arguments += ["--run-dir", str(self.directory.path)]
         if self.resume is not None:
             arguments += ["--resume", str(self.resume.resolve())]
         return [*arguments, "--continue"] if again else arguments

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gmiflow.plan import GMIPlan, TrainingPlan
 from gmiflow.runtime.events import Iteration
 from gmiflow.runtime.messages import Progress
+from gmiflow.runtime.speed import WARM_UP, Speed
 
 WINDOW_EPISODES = 100
 """Mean returns are over at least so many of the latest episodes, when there are as many."""
@@ -21,6 +22,7 @@ class TrainingMerger:
         env_steps: environment steps of this run.
         seconds: wall-clock time of the iterations of this run.
         times: host seconds by GMI id, then by stage, and "communicate"; over this run.
+        speed: of the iterations of this run after its warm-up.
     """
 
     def __init__(self, training: TrainingPlan, members: Sequence[GMIPlan]) -> None:
@@ -30,6 +32,8 @@ class TrainingMerger:
         self.seconds = 0.0
         self.times: dict[int, dict[str, float]] = {gmi.id: {} for gmi in members}
         self._members = len(members)
+        self._on_gpu = any(gmi.backend != "cpu" for gmi in members)
+        self.speed = Speed(warm_up=WARM_UP["cuda" if self._on_gpu else "cpu"])
         self._first = min(gmi.id for gmi in members)
         self._waiting: dict[int, list[Progress]] = {}
         self._window: deque[tuple[int, float, float]] = deque()
@@ -46,6 +50,7 @@ class TrainingMerger:
         del self._waiting[progress.iteration]
         self.latest = self._merge(progress.iteration, reports)
         self.seconds += self.latest.seconds
+        self.speed.add(self.latest)
         return self.latest
 
     def _merge(self, iteration: int, reports: list[Progress]) -> Iteration:
@@ -74,7 +79,13 @@ class TrainingMerger:
             episode_length=episode_length,
             metrics=next(report.metrics for report in reports if report.gmi == self._first),
             diagnostics=diagnostics,
+            stage_s=self._busiest(reports),
         )
+
+    def _busiest(self, reports: Sequence[Progress]) -> dict[str, float]:
+        """Seconds by term, of the GMI that waited least for its peers."""
+        terms = [terms_of(self.training, report, on_gpu=self._on_gpu) for report in reports]
+        return max(terms, key=lambda spent: sum(spent.values()) - spent["communicate"])
 
     def _windowed(self, episodes: int, return_sum: float, length_sum: float) -> tuple[float | None, float | None]:
         """Mean return and length over the latest iterations that hold `WINDOW_EPISODES` episodes."""
@@ -86,3 +97,18 @@ class TrainingMerger:
         if count == 0:
             return None, None
         return sum(entry[1] for entry in self._window) / count, sum(entry[2] for entry in self._window) / count
+
+
+def terms_of(training: TrainingPlan, report: Progress, *, on_gpu: bool) -> dict[str, float]:
+    """What one GMI spent an iteration on; see `Iteration.stage_s`.
+
+    On a GPU the host's seconds say how the time of the rollout divides, and the device's how long it took.
+    """
+    host = {role: 0.0 for role in ("simulator", "agent", "trainer")}
+    for stage in training.stages:
+        host[stage.role] += report.stage_s.get(stage.name, 0.0)
+    spent = {"update": report.learn_s, "communicate": report.communicate_s}
+    if host["agent"] <= 0.0:  # replayed: the host does not see the stages
+        return {"collect": report.collect_s, **spent}
+    scale = report.collect_s / (host["simulator"] + host["agent"]) if on_gpu else 1.0
+    return {"simulate": host["simulator"] * scale, "infer": host["agent"] * scale, **spent}

@@ -10,6 +10,7 @@ from typing import Any
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Failure, ReplicaSummary, RunResult
 from gmiflow.runtime.failure import RuntimeFailure
+from gmiflow.runtime.predicted import Memory, against
 from gmiflow.runtime.run_directory import RunDirectory
 from gmiflow.runtime.supervisor import Supervisor
 
@@ -95,13 +96,13 @@ def confidence_half_width(values: Sequence[float]) -> float | None:
     return t * statistics.stdev(values) / len(values) ** 0.5
 
 
-def details(plan: LaunchPlan, supervisor: Supervisor) -> dict[str, Any]:
-    """Per training and per GMI: where the time went, and what was reached; replicas together."""
+def details(plan: LaunchPlan, supervisor: Supervisor, memory: Memory) -> dict[str, Any]:
+    """Per training and per GMI: where the time went, what was reached and what was predicted; replicas together."""
     mean_return = {
         name: m.latest.mean_return if m.latest is not None else None for name, m in supervisor.mergers.items()
     }
     return {
-        "trainings": {training.name: _training(plan, supervisor, training.name) for training in plan.trainings},
+        "trainings": {training.name: _training(plan, supervisor, training.name, memory) for training in plan.trainings},
         "replicas": {
             summary.name: {
                 "trainings": list(summary.trainings),
@@ -115,7 +116,7 @@ def details(plan: LaunchPlan, supervisor: Supervisor) -> dict[str, Any]:
     }
 
 
-def _training(plan: LaunchPlan, supervisor: Supervisor, name: str) -> dict[str, Any]:
+def _training(plan: LaunchPlan, supervisor: Supervisor, name: str, memory: Memory) -> dict[str, Any]:
     training = next(training for training in plan.trainings if training.name == name)
     merger = supervisor.mergers[name]
     members = plan.members(name)
@@ -127,6 +128,7 @@ def _training(plan: LaunchPlan, supervisor: Supervisor, name: str) -> dict[str, 
         "execution": {"planned": training.execution, **supervisor.lowering.get(name, {})},
         "env_steps": merger.env_steps,
         "env_steps_per_s": round(merger.env_steps / merger.seconds, 1) if merger.seconds else None,
+        **against(training.prediction, merger.speed.rates(), memory),
         "mean_return": latest.mean_return if latest is not None else None,
         "episode_length": latest.episode_length if latest is not None else None,
         "metrics": latest.metrics if latest is not None else {},

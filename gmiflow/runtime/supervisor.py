@@ -134,12 +134,25 @@ class Supervisor:
         for member in self._processes[gmi]:
             member.running = True
 
-    def run(self) -> None:
-        """Return when every process of the run has ended."""
+    def run(self, watch: Callable[[Supervisor], None] | None = None) -> None:
+        """Return when every process of the run has ended; ``watch`` looks on after every event, and may `stop` it."""
         while self._server_alive and any(member.running for member in self._members.values()):
             for key, _ in self._selector.select(TICK_S):
                 key.data()
             self._look_at_time()
+            if watch is not None:
+                watch(self)
+
+    def stop(self) -> None:
+        """Ask all GMIs to stop at the next iteration boundary; those that are still starting are not heard."""
+        for member in self._members.values():
+            if member.connection is not None:
+                with contextlib.suppress(OSError):  # it is just ending
+                    member.connection.send(STOP)
+
+    def end(self) -> None:
+        """Stop all GMIs at once: what they do then is no failure."""
+        self._terminate()
 
     def close(self) -> None:
         """Close the sockets."""
@@ -288,10 +301,7 @@ class Supervisor:
             working = all(member.ready is not None for member in self._members.values())
             if first and working and number == signal.SIGINT:
                 self._on_event(Stopping())
-                for member in self._members.values():
-                    if member.connection is not None:
-                        with contextlib.suppress(OSError):  # it is just ending
-                            member.connection.send(STOP)
+                self.stop()
             else:  # also while GMIs start: nothing is lost
                 self._terminate()
 

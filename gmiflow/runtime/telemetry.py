@@ -18,10 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from gmiflow.runtime.memory import host_bytes
+
 logger = logging.getLogger(__name__)
 
 FILE = "telemetry.jsonl"
 PERIOD_S = 1.0
+HOST_MEMORY = "host/memory_mib"
+"""In the summary: resident memory of all GMI processes together, shared pages counted once."""
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -107,6 +111,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         self._recent: dict[str, _Mean] = {}
         self._whole: dict[str, _Mean] = {}
         self._cpu_time: dict[int, tuple[float, float]] = {}
+        self._samples = 0
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> Self:
@@ -169,8 +174,14 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         """Take a sample, add it to the averages, and return it for the file."""
         gpus = self._reader.gpus() if self._reader else ()
         on_gpu = self._reader.processes() if self._reader else {}
-        gmis = {gmi: self._process(pid, on_gpu.get(pid, (None, None))) for pid, gmi in self._processes().items()}
+        running = self._processes()
+        gmis = {gmi: self._process(pid, on_gpu.get(pid, (None, None))) for pid, gmi in running.items()}
+        self._samples += 1
+        # Counting shared pages takes the kernel a while and memory rarely changes: samples 1, 2, 4, 8 and so on.
+        host = host_bytes(running) if self._samples & (self._samples - 1) == 0 else 0
         with self._lock:
+            if host:
+                self._whole.setdefault(HOST_MEMORY, _Mean()).add(round(host / 2**20, 1))
             for index, gpu in enumerate(gpus):
                 self._add(f"gpu_{index}", gpu)
             for gmi, process in gmis.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from gmiflow.plan import Backend, LaunchPlan
@@ -30,7 +31,9 @@ class LocalLauncher(Launcher):
             backends[name].prepare([gmi for gmi in plan.gmis if gmi.backend == name], run_dir)
         return backends
 
-    def server(self, plan: LaunchPlan, directory: RunDirectory, rendezvous: Rendezvous) -> ForkServer:
+    def server(
+        self, plan: LaunchPlan, directory: RunDirectory, rendezvous: Rendezvous
+    ) -> AbstractContextManager[ForkServer]:
         """The fork server."""
         return ForkServer(preloaded_modules(plan), directory.logs / "forkserver.log")
 
