@@ -35,6 +35,7 @@ ALLOWED = {
     "reference": {"syntax"},
     "pygments_lexer": {"syntax"},
     "pipeline": {"source", "diagnostics", "codes", "hardware", "plan", "syntax", "ir", "passes", "codegen", "profiles"},
+    "profiling": {"plan", "hardware", "ir", "profiles", "pipeline", "runtime"},
     "runtime": {"api", "plan", "hardware", "hashing"},
     "sim": {"api", "hashing"},
     "tasks": {"api", "hashing", "sim"},

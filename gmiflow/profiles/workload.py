@@ -23,11 +23,12 @@ class Measurement:
     """What running one point showed; with a status other than "ok" only the memory may mean something.
 
     Attributes:
-        steps_per_s: environment steps per second of the whole training, median of the windows.
+        steps_per_s: environment steps per second of the whole training, over all devices, median of the windows;
+            of several trainings side by side, the mean of one.
         steps_per_s_low, steps_per_s_high: lowest and highest window.
         iteration_s: one iteration, rollout and update; median.
         stage_s: seconds of one iteration by what they were spent on: "simulate", "infer", "update",
-            "communicate"; of the slowest GMI. Empty where a CUDA graph hides the parts.
+            "communicate"; of the busiest GMI. "collect" in place of the first two where a CUDA graph hides them.
         device_memory_bytes: peak of the whole device over all GMIs, 0 on the CPU.
         host_memory_bytes: peak resident memory of all GMI processes, shared pages counted once where known.
         sm_occupancy: mean part of the SMs that were busy, 0 to 1; None on the CPU or without a counter.

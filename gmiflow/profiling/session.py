@@ -1,0 +1,208 @@
+"""Profiling a workflow: which points are still worth measuring, until nothing is or the budget is spent. No torch.
+
+What was measured is written after every point, so that whatever ends a session, the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from gmiflow.hardware import Hardware
+from gmiflow.ir.search import Algorithm
+from gmiflow.ir.workflow import Workflow
+from gmiflow.pipeline import Options
+from gmiflow.profiles import store
+from gmiflow.profiles.space import Space, space_of
+from gmiflow.profiles.workload import Measurement, Point, ProfileKey, WorkloadProfile
+from gmiflow.profiles.workload_key import key_of
+from gmiflow.profiling.runner import Interrupted, Runner
+from gmiflow.profiling.trial import PACES, Pace
+
+BUDGET_S = 120.0
+"""How long `gmiflow profile` measures unless told otherwise."""
+
+Proposer: TypeAlias = Callable[[Space, Sequence[Measurement], Algorithm], "Point | None"]
+"""Says which point to measure next, None when none is worth it; `profiles.search.propose`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """News of a session.
+
+    Attributes:
+        point: that is being measured now, or was.
+        measurement: of it; None while it runs.
+        measured: points of the profile so far.
+        elapsed_s: since the session began.
+    """
+
+    point: Point
+    measurement: Measurement | None
+    measured: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a session ended.
+
+    Attributes:
+        profile: everything that is known now, earlier sessions included.
+        path: where it is kept.
+        new: points that this session measured.
+        ended: "complete" when nothing was left to measure, "budget", or "interrupted".
+        signal: that interrupted it, or 0.
+    """
+
+    profile: WorkloadProfile
+    path: Path
+    new: int
+    ended: Literal["complete", "budget", "interrupted"]
+    signal: int = 0
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What to profile.
+
+    Attributes:
+        workflow: as compiled with ``options``.
+        options: target and settings.
+        budget_s: no point is started that would not end within it.
+        algorithm: that proposes the points.
+        fresh: whether to forget what was measured before.
+        output: where to keep the profile besides the cache.
+        pace: how long to look at each point; by the device when None.
+    """
+
+    workflow: Workflow
+    options: Options
+    hardware: Hardware
+    budget_s: float = BUDGET_S
+    algorithm: Algorithm = "improved"
+    fresh: bool = False
+    output: Path | None = None
+    pace: Pace | None = None
+
+
+def profile_workflow(
+    request: Request, on_step: Callable[[Step], None] = lambda step: None, proposer: Proposer | None = None
+) -> Outcome:
+    """Measure points until nothing is left, the budget is spent, or a signal comes.
+
+    Args:
+        request: what and how.
+        on_step: called when a point starts and when it has ended.
+        proposer: says which point is next; None for the search of `profiles.search`.
+
+    Raises:
+        OSError: when the profile cannot be kept.
+    """
+    if proposer is None:
+        from gmiflow.profiles.search import propose as proposer
+    session = _Session(request, on_step)
+    space = space_of(request.workflow, request.hardware)
+    with Runner(
+        request.workflow, request.options, request.hardware, request.pace or PACES[request.workflow.target.device]
+    ) as runner:
+        try:
+            while (point := proposer(space, session.profile.measurements, request.algorithm)) is not None:
+                if session.known(point):
+                    break  # the proposer has nothing new to ask
+                if not session.affordable() or not session.measure(runner, point):
+                    return session.outcome("budget")
+        except Interrupted as stop:
+            return session.outcome("interrupted", stop.signal)
+    return session.outcome("complete")
+
+
+class _Session:
+    """The state of one session; ``profile`` is always what is on disk."""
+
+    def __init__(self, request: Request, on_step: Callable[[Step], None]) -> None:
+        self._request = request
+        self._on_step = on_step
+        self._start = time.monotonic()
+        self._costs: list[float] = []
+        key = key_of(request.workflow, request.hardware)
+        self.profile = _known(request, key)
+        self._keep()
+
+    def known(self, point: Point) -> bool:
+        """Whether the profile has the point."""
+        return self.profile.at(point) is not None
+
+    def affordable(self) -> bool:
+        """Whether another point is likely to end within the budget; the first one always is."""
+        expected = statistics.median(self._costs) if self._costs else 0.0
+        return not self._costs or self._elapsed() + expected <= self._request.budget_s
+
+    def measure(self, runner: Runner, point: Point) -> bool:
+        """Measure a point and keep it; False when the budget ended before it showed anything."""
+        began = time.monotonic()
+        self._tell(point, None)
+        # Without any measurement there is nothing to plan by: the first point may take as long as it takes.
+        usable = any(item.status == "ok" for item in self.profile.measurements)
+        deadline = self._start + self._request.budget_s if usable else float("inf")
+        measurement = runner.measure(point, deadline)
+        if measurement is None:
+            return False
+        self._costs.append(time.monotonic() - began)
+        self.profile = with_measurement(self.profile, measurement)
+        self._keep()
+        self._tell(point, measurement)
+        return True
+
+    def outcome(self, ended: Literal["complete", "budget", "interrupted"], signal: int = 0) -> Outcome:
+        """How it ended."""
+        path = self._request.output or store.workload_path(self.profile.source, self.profile.key)
+        return Outcome(
+            profile=self.profile,
+            path=path,
+            new=len(self._costs),
+            ended=ended,
+            signal=signal,
+            elapsed_s=self._elapsed(),
+        )
+
+    def _keep(self) -> None:
+        if not self.profile.measurements:
+            return
+        store.save_workload(self.profile)
+        if self._request.output is not None:
+            store.save_workload(self.profile, self._request.output)
+
+    def _tell(self, point: Point, measurement: Measurement | None) -> None:
+        count = len(self.profile.measurements)
+        self._on_step(Step(point=point, measurement=measurement, measured=count, elapsed_s=self._elapsed()))
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._start
+
+
+def _known(request: Request, key: ProfileKey) -> WorkloadProfile:
+    """What earlier sessions measured under the same key, unless it shall be forgotten."""
+    empty = WorkloadProfile(key=key, source=store.source_of(request.workflow), date=today(), measurements=())
+    if request.fresh:
+        return empty
+    found = store.look_up(request.workflow, request.hardware).valid
+    return found.profile if found is not None else empty
+
+
+def with_measurement(profile: WorkloadProfile, measurement: Measurement) -> WorkloadProfile:
+    """The profile with a measurement added, in place of one of the same point."""
+    others = [item for item in profile.measurements if item.point != measurement.point]
+    return dataclasses.replace(profile, date=today(), measurements=(*others, measurement))
+
+
+def today() -> str:
+    """The day, ISO 8601."""
+    return datetime.date.today().isoformat()
