@@ -19,6 +19,7 @@ from gmiflow.ir.search import Algorithm
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Options
 from gmiflow.profiles import store
+from gmiflow.profiles.search import propose
 from gmiflow.profiles.space import Space, space_of
 from gmiflow.profiles.workload import Measurement, Point, ProfileKey, WorkloadProfile
 from gmiflow.profiles.workload_key import key_of
@@ -94,20 +95,18 @@ class Request:
 
 
 def profile_workflow(
-    request: Request, on_step: Callable[[Step], None] = lambda step: None, proposer: Proposer | None = None
+    request: Request, on_step: Callable[[Step], None] = lambda step: None, proposer: Proposer = propose
 ) -> Outcome:
     """Measure points until nothing is left, the budget is spent, or a signal comes.
 
     Args:
         request: what and how.
         on_step: called when a point starts and when it has ended.
-        proposer: says which point is next; None for the search of `profiles.search`.
+        proposer: says which point is next.
 
     Raises:
         OSError: when the profile cannot be kept.
     """
-    if proposer is None:
-        from gmiflow.profiles.search import propose as proposer
     session = _Session(request, on_step)
     space = space_of(request.workflow, request.hardware)
     with Runner(
