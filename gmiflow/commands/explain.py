@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import json
+from typing import Any, cast
 
 import click
 
@@ -12,7 +14,8 @@ from gmiflow.commands.compile import emitted
 from gmiflow.commands.options import chosen_options, compile_options
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import closest
-from gmiflow.pipeline import compile_file
+from gmiflow.ir.search import Algorithm
+from gmiflow.pipeline import Compilation, compile_file
 
 STAGES = ("mapping", "sizing", "comm")
 
@@ -20,8 +23,16 @@ STAGES = ("mapping", "sizing", "comm")
 @click.command(name="explain")
 @click.argument("what", metavar="CODE|mapping|sizing|comm")
 @click.argument("file", required=False, type=click.Path())
+@click.option("--all", "show_all", is_flag=True, help="List every point of the sizing.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @compile_options
-def command(what: str, file: str | None, **chosen: Any) -> None:  # noqa: ANN401 - click
+def command(
+    what: str,
+    file: str | None,
+    show_all: bool,
+    form: str,
+    **chosen: Any,  # noqa: ANN401 - click
+) -> None:
     """Explain a CODE such as E0302, or a decision about FILE.
 
     `mapping`, `sizing` and `comm` show what was chosen for FILE, where each number comes from, and what was
@@ -30,15 +41,50 @@ def command(what: str, file: str | None, **chosen: Any) -> None:  # noqa: ANN401
     if what in STAGES:
         if file is None:
             raise click.UsageError(f"`gmiflow explain {what}` needs a FILE")
-        compilation = compile_file(file, chosen_options(chosen), stop_after=what)
-        finish(compilation.diagnostics)
-        if compilation.workflow is None:
-            raise click.UsageError(f"{file} has no workflow")
-        click.echo(emitted(compilation, what), nl=False)
+        click.echo(_decision(what, file, chosen, form, show_all=show_all), nl=False)
         return
     if file is not None:
         raise click.UsageError(f"`gmiflow explain {what}` takes no FILE")
-    click.echo(page(what), nl=False)
+    text = page(what)
+    code = what.strip().upper()
+    data = {"code": code, "title": TITLES[code], "page": text}
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False) + "\n" if form == "json" else text, nl=False)
+
+
+def _decision(what: str, file: str, chosen: dict[str, Any], form: str, *, show_all: bool) -> str:
+    """What a stage decided about a file."""
+    if what == "sizing":
+        from gmiflow.commands import explain_sizing
+
+        algorithm = cast("Algorithm", chosen.get("algorithm") or "improved")
+        return explain_sizing.explained(file, chosen_options(chosen), algorithm, form, show_all=show_all)
+    compilation = compile_file(file, chosen_options(chosen), stop_after=what)
+    finish(compilation.diagnostics, form if compilation.failed else "text")
+    if compilation.workflow is None:
+        raise click.UsageError(f"{file} has no workflow")
+    if form == "text":
+        return emitted(compilation, what)
+    return json.dumps(_data(compilation, what), indent=1, ensure_ascii=False) + "\n"
+
+
+def _data(compilation: Compilation, what: str) -> dict[str, Any]:
+    """A stage as JSON."""
+    if what == "mapping":
+        mapped = compilation.mapped
+        assert mapped is not None
+        return {
+            "workflow": mapped.workflow.name,
+            "mapping": mapped.template,
+            "origin": mapped.origin,
+            "groups": mapped.groups,
+            "rejected": [dataclasses.asdict(item) for item in mapped.rejected],
+        }
+    comm = compilation.comm
+    assert comm is not None
+    return {
+        "workflow": comm.sized.mapped.workflow.name,
+        "collectives": [dataclasses.asdict(group) for group in comm.collectives],
+    }
 
 
 def page(code: str) -> str:

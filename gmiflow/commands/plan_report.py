@@ -17,6 +17,17 @@ from gmiflow.ir.workflow import Target
 from gmiflow.pipeline import Compilation
 from gmiflow.plan import Backend, Execution, LaunchPlan, Template
 
+STAGES = {
+    "simulate": "the simulation",
+    "infer": "the policy",
+    "update": "the update",
+    "communicate": "the update's communication",
+}
+"""Terms of an iteration in words."""
+
+CANNOT = ("memory", "failed", "illegal", "not_visited")
+"""Terms of plans whose speed decided nothing."""
+
 Mark: TypeAlias = Literal["measured", "cached", "modelled"]
 
 
@@ -44,6 +55,7 @@ class Row:
         unsliced: whether it is what slicing is compared with.
         term: what decided, a word.
         reason: what decided, a sentence.
+        slowest: what it loses most of its time to, "" where that is not known or did not decide.
         terms: seconds of one iteration by what they are spent on.
     """
 
@@ -60,6 +72,7 @@ class Row:
     unsliced: bool
     term: str
     reason: str
+    slowest: str
     terms: dict[str, Figure]
 
 
@@ -202,6 +215,7 @@ def rows(search: Search, *, fresh: bool = False) -> tuple[Row, ...]:
 def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:
     candidate, chosen = verdict.candidate, search.chosen
     speed, best = candidate.steps_per_s.value, chosen.steps_per_s.value
+    why = "" if verdict.chosen or verdict.term in CANNOT else slowest_term(candidate, chosen)
     point = candidate.point
     return Row(
         num_env=point.num_env,
@@ -217,8 +231,31 @@ def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:
         unsliced=_same(candidate, search.unsliced),
         term=verdict.term,
         reason=verdict.reason,
+        slowest=why,
         terms={name: figure(value, fresh=fresh) for name, value in candidate.terms.items()},
     )
+
+
+def slowest_term(candidate: Candidate, chosen: Candidate) -> str:
+    """What a slower plan loses most of its time to, with the numbers; "" where the parts are not known."""
+    own, other = candidate.terms, chosen.terms
+    if candidate.score >= chosen.score or not own.keys() & STAGES.keys() or not other.keys() & STAGES.keys():
+        return ""
+    here, there = candidate.point.num_env, chosen.point.num_env
+
+    def lost(name: str) -> float:
+        """Seconds per environment and iteration more than in the chosen plan."""
+        return own[name].value / here - (other[name].value / there if name in other else 0.0)
+
+    worst = max(own.keys() & STAGES.keys(), key=lambda name: (lost(name), name))
+    if lost(worst) <= 0:
+        return ""
+    takes, total = own[worst].value * 1e3, sum(own[name].value for name in own.keys() & STAGES.keys()) * 1e3
+    if here == there:
+        before = other[worst].value * 1e3 if worst in other else 0.0
+        return f"{STAGES[worst]} takes {takes:.3g} ms of {total:.3g} (chosen: {before:.3g})"
+    each, before = own[worst].value / here * 1e6, (other[worst].value / there * 1e6 if worst in other else 0.0)
+    return f"{STAGES[worst]} takes {each:.3g} us per environment (chosen: {before:.3g})"
 
 
 def _same(candidate: Candidate, other: Candidate | None) -> bool:

@@ -76,9 +76,10 @@ def kind(row: Row) -> Kind | None:
     return "modelled" if row.steps_per_s.mark == "modelled" else "measured"
 
 
-def _rank(row: Row) -> tuple[bool, bool, float]:
-    """The chosen plan before others, those that run before those that do not, fast before slow."""
-    return not row.chosen, kind(row) in ("out_of_memory", "failed"), -row.steps_per_s.value
+def _rank(row: Row) -> tuple[bool, int, float]:
+    """The chosen plan before others, what was measured before what was not, fast before slow."""
+    kinds: list[Kind | None] = ["measured", "modelled", "out_of_memory", "failed", None]
+    return not row.chosen, kinds.index(kind(row)), -row.steps_per_s.value
 
 
 def _cell(row: Row) -> Cell:

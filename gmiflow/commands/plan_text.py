@@ -13,14 +13,18 @@ from gmiflow.graphs.devices_svg import svg
 from gmiflow.graphs.devices_text import WIDTH, drawing
 from gmiflow.graphs.surface import compact
 
-MOST_ROWS = 12
+MOST_ROWS = 10
 """Rejected plans that the text shows unless all are asked for."""
-TABLE_WIDTH = 132
+TABLE_WIDTH = 140
+WORDS = {"unmeasured": "not measured", "tie": "tie", "saturation": "saturated", "not_visited": "not looked at"}
+"""Terms that a reader should see beside the numbers."""
+COMPARED = ("throughput", "time_to_reward", "unmeasured")
+"""Terms whose numbers are in the columns."""
 
 
 def text(report: Report, *, show_all: bool = False) -> str:
     """The whole report; ``show_all`` lists every plan that was considered."""
-    parts = ["\n".join(_head(report)) + "\n", drawing(report.devices), _section("decided", _decisions(report))]
+    parts = ["\n".join(_head(report)) + "\n", drawing(report.devices), _section("decided", decided(report))]
     parts.append(_section("predicted", expected(report.chosen) if report.chosen else [_unpredicted(report)]))
     if report.rows:
         title = f"plans considered (algorithm {report.algorithm}, objective {report.objective})"
@@ -71,55 +75,76 @@ def _unpredicted(report: Report) -> str:
     return f"  nothing: {chosen}, and nothing was searched"
 
 
-def _decisions(report: Report) -> list[str]:
+def decided(report: Report) -> list[str]:
+    """The values of the plan, and how each was decided."""
     rows = [[decision.name, decision.value, decision.origin] for decision in report.decisions]
     return text_table(["", "", ""], rows, wrap=TABLE_WIDTH)
 
 
 def expected(row: Row) -> list[str]:
     """Throughput, time of an iteration by its terms, and memory of a plan, with error bars and marks."""
-    lines = [["environment steps/s", compact(row.steps_per_s.value), bar(row.steps_per_s), row.steps_per_s.mark]]
-    lines += [[name, seconds(each.value), bar(each, seconds), each.mark] for name, each in row.terms.items()]
-    if row.device_memory_bytes is not None:
-        memory = row.device_memory_bytes
-        lines.append(["memory of a device", size(memory.value), bar(memory, size), memory.mark])
-    memory = row.host_memory_bytes
-    if memory.value:
-        lines.append(["memory of the host", size(memory.value), bar(memory, size), memory.mark])
-    return text_table(["", "", "", ""], lines, right="lr")
+    speed, memory = row.steps_per_s, row.device_memory_bytes
+    lines = [["environment steps/s", compact(speed.value), bar(speed), speed.mark]]
+    lines += [[name, seconds(term.value), bar(term), term.mark] for name, term in row.terms.items() if term.value]
+    lines += [["memory of a device", size(memory.value), bar(memory), memory.mark]] if memory is not None else []
+    host = row.host_memory_bytes
+    lines += [["memory of the host", size(host.value), bar(host), host.mark]] if host.value else []
+    return text_table(["", "", "", ""], lines, right="lrr")
 
 
 def candidates(rows: Sequence[Row], *, show_all: bool = False) -> list[str]:
     """One line per plan, the chosen one first and marked with a star, the unsliced one always among them."""
     shown = list(rows) if show_all else _shown(rows)
+    several = len({row.mapping for row in rows}) > 1
     lines = [
         [
             "*" if row.chosen else "",
             str(row.num_env),
             str(row.gmis),
-            row.mapping,
+            row.mapping if several else "",
             row.execution,
             row.backend,
             compact(row.steps_per_s.value) if row.steps_per_s.value else "-",
             bar(row.steps_per_s) if row.steps_per_s.value else "",
             row.steps_per_s.mark if row.steps_per_s.value else "",
-            size(row.device_memory_bytes.value) if row.device_memory_bytes else "-",
+            _memory(row),
             f"{row.relative:.2f}x" if row.relative else "-",
             verdict(row),
         ]
         for row in shown
     ]
-    titles = ["", "env", "GMIs", "mapping", "execution", "backend", "steps/s", "", "", "memory", "", ""]
-    table = text_table(titles, lines, right="lrrlllrllrr", wrap=TABLE_WIDTH + 40)
+    titles = [
+        "",
+        "env",
+        "GMIs",
+        "mapping" if several else "",
+        "execution",
+        "backend",
+        "steps/s",
+        "",
+        "",
+        "memory",
+        "",
+        "",
+    ]
+    table = text_table(titles, lines, right="lrrlllrrlrr", wrap=TABLE_WIDTH)
     left = len(rows) - len(shown)
     return [*table, f"  ... and {left} more (--all)"] if left else table
 
 
+def _memory(row: Row) -> str:
+    """Of the device, on the CPU of the host; "-" when nobody knows."""
+    memory = row.device_memory_bytes or row.host_memory_bytes
+    return size(memory.value) if memory.value else "-"
+
+
 def verdict(row: Row) -> str:
-    """What became of a plan, and why."""
-    words = "chosen" if row.chosen else f"{row.term.replace('_', ' ')}"
-    unsliced = ", unsliced" if row.unsliced else ""
-    return f"{words}{unsliced}: {row.reason}" if row.reason else f"{words}{unsliced}"
+    """What became of a plan, and the term that decided."""
+    words = [WORDS.get(row.term, ""), "unsliced" if row.unsliced else ""]
+    if row.chosen:
+        words[0] = "chosen"
+    words.append(row.slowest if row.term in COMPARED and not row.chosen else row.reason)
+    return "; ".join(filter(None, words))
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
@@ -143,10 +168,14 @@ def difference(found: Difference) -> list[str]:
     ]
 
 
-def bar(number: Figure, write: object = None) -> str:
-    """The error bar in words."""
-    form = write if callable(write) else compact
-    return f"({form(number.low)} to {form(number.high)})"
+def bar(number: Figure) -> str:
+    """The error bar in percent of the value, "" for none."""
+    if not number.value:
+        return ""
+    low, high = (round(100 * (end / number.value - 1)) for end in (number.low, number.high))
+    if (low, high) == (0, 0):
+        return ""
+    return f"\N{PLUS-MINUS SIGN}{high} %" if high == -low else f"{low:+d} {high:+d} %"
 
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))

@@ -12,7 +12,7 @@ GAP = "  "
 def text_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "", wrap: int | None = None
 ) -> list[str]:
-    """Lines of a table; the last column is not padded, and is wrapped below itself.
+    """Lines of a table; columns without any text are left out, and the last one is wrapped below itself.
 
     Args:
         titles: of the columns; all "" for no line of titles.
@@ -21,7 +21,10 @@ def text_table(
         wrap: columns of the whole table, None for no limit.
     """
     lines = [*([titles] if any(titles) else []), *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
+    kept = [column for column in range(len(titles)) if any(line[column] for line in lines)]
+    lines = [[line[column] for column in kept] for line in lines]
+    right = "".join(right[column : column + 1] or "l" for column in kept)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(kept))]
     start = len(INDENT) + sum(width + len(GAP) for width in widths[:-1])
     found: list[str] = []
     for line in lines:

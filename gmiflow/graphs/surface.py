@@ -139,12 +139,15 @@ def svg(surface: Surface) -> str:
 
 
 _PATTERN = (
-    '<defs><pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect width="2.2" height="7" fill="#ffffff" fill-opacity=".5"/></pattern></defs>'
+    '<defs><pattern id="light-hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="2.2" height="7" fill="#ffffff" fill-opacity=".5"/></pattern>'
+    '<pattern id="dark-hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="1.6" height="7" fill="#0f5a9b" fill-opacity=".4"/></pattern></defs>'
 )
 _STYLE = (
     ".value{font-size:14px;font-weight:600}.mark{font-size:10px}.on-light{fill:#000000}.on-dark{fill:#ffffff}"
-    ".cell{stroke:none}.over{fill:url(#hatch)}.wall{fill:#8593a1;fill-opacity:.18}"
+    ".cell{stroke:none}.over.on-dark{fill:url(#light-hatch)}.over.on-light{fill:url(#dark-hatch)}"
+    ".wall{fill:#8593a1;fill-opacity:.18}"
     ".cross{stroke:#c0392b;stroke-width:2;fill:none}.ring{fill:none;stroke:#e8710a;stroke-width:4}"
 )
 
@@ -166,7 +169,9 @@ def _cell(surface: Surface, cell: Cell, x: float, y: float) -> list[str]:
     ink = "on-dark" if heat >= DARK_FROM else "on-light"
     plate = f'x="{middle - 33:g}" y="{y + 11:g}" width="66" height="{CELL_HEIGHT - 20}" rx="4"'
     hatch = (
-        [f'<rect class="over" {frame}/>', f'<rect {plate} fill="{color(heat)}"/>'] if cell.kind == "modelled" else []
+        [f'<rect class="over {ink}" {frame}/>', f'<rect {plate} fill="{color(heat)}"/>']
+        if cell.kind == "modelled"
+        else []
     )
     return [
         f'{head}<rect class="cell" {frame} fill="{color(heat)}"/>',
@@ -229,5 +234,5 @@ def _sample(kind: str, x: float, y: float) -> str:
     if kind in ("out_of_memory", "failed"):
         cross = _cross((x + 2, y + 2, x + 20, y + 13))
         return f'<rect class="wall" {frame}/><path class="cross" stroke-opacity=".6" d="{cross}"/>'
-    over = f'<rect class="over" {frame}/>' if kind == "modelled" else ""
+    over = f'<rect class="over on-dark" {frame}/>' if kind == "modelled" else ""
     return f'<rect {frame} fill="{RAMP[4]}"/>{over}'
