@@ -84,12 +84,12 @@ class Member:
         self.host.all_reduce(high, "max")
         return bool(low == high)
 
-    def slab(self, label: str, **options: object) -> SlabCollective:
-        """Attach an `ipc` collective of all members."""
+    def slab(self, label: str, host: Collective | None = None, **options: object) -> SlabCollective:
+        """Attach an `ipc` collective of all members, that meet through ``host``."""
         self.log(f"attach {label} {options}")
         started = time.perf_counter()
         options.setdefault("timeout_s", 20.0)
-        slab = SlabCollective(label, self.members, HostExchange(self.host), self.device, **options)
+        slab = SlabCollective(label, self.members, HostExchange(host or self.host), self.device, **options)
         self.row(
             kind="attach", collective=label, members=self.size, handshake=slab.handshake, ctas=slab.ctas,
             seconds=round(time.perf_counter() - started, 3),
@@ -333,8 +333,11 @@ def lost_member(member: Member) -> None:
     """Rank 2 first stalls, then is killed; the others must say so within the time-out and end."""
     timeout_s = 3.0
     victim = 2 % member.size
-    stalled = member.slab("stalled", timeout_s=timeout_s)
-    doomed = member.slab("doomed", timeout_s=timeout_s)
+    # Shared memory, as in a run: it knows the members' processes.
+    host = IPCollective("lost.host", member.members, member.rank, member.spec["segment"], timeout_s=60)
+    host.connect()
+    stalled = member.slab("stalled", host, timeout_s=timeout_s)
+    doomed = member.slab("doomed", host, timeout_s=timeout_s)
     flat = torch.ones(100_000, device=member.device)
     for collective in (stalled, doomed):
         for _ in range(50):
