@@ -16,7 +16,7 @@ from lark import Tree
 
 from gmiflow.syntax.comments import Before, CommentLine, Comments
 from gmiflow.syntax.lexer import Token
-from gmiflow.syntax.pieces import SPACE, Block, Brackets, Item, Piece, Row, Word, flat
+from gmiflow.syntax.pieces import SPACE, Block, Brackets, Item, Piece, Row, Space, Word, flat
 
 Child: TypeAlias = "Tree[Token] | Token"
 Pieces: TypeAlias = "tuple[Piece, ...]"
@@ -25,6 +25,7 @@ PieceRule: TypeAlias = "Callable[[Arranger, Tree[Token]], Pieces]"
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)[ \t]*(.+)")
 _TOP_OF_FILE = frozenset(("edition", "import"))
+_SPACES = {"_WHERE": Space.CONDITION, "AND": Space.OPERAND, "OR": Space.OPERAND}
 _DOCUMENTATION = frozenset(("doc", "parameter_doc"))
 
 
@@ -143,7 +144,8 @@ class Arranger:
         """The nodes with spaces between them."""
         pieces: list[Piece] = []
         for node in nodes:
-            pieces += [SPACE, *self._pieces(node)] if pieces else self._pieces(node)
+            space = _SPACES.get(node.type, SPACE) if isinstance(node, Token) else SPACE
+            pieces += [space, *self._pieces(node)] if pieces else self._pieces(node)
         return tuple(pieces)
 
     def _spaced_tree(self, tree: Tree[Token]) -> Pieces:

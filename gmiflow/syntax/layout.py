@@ -1,7 +1,9 @@
 """Layout of pieces in lines.
 
 Brackets and blocks stay on their line while they fit and hold no comment, and are broken one element per line
-otherwise. Rows of the same kind stand in columns, gofmt's way: a blank line ends a table, a comment does not.
+otherwise. An element that is still too long is broken in front of its `where`, then in front of each `&&` and `||`;
+outside of brackets, where that would end the statement, a condition stays on its line. Rows of the same kind stand
+in columns, gofmt's way: a blank line ends a table, a comment does not.
 """
 
 from __future__ import annotations
@@ -78,17 +80,21 @@ class Writer:
             continuation: indentation of a line that a comment forces inside the pieces.
             reserve: columns that what follows needs on the last line.
         """
+        condition = False
         for index, piece in enumerate(pieces):
             match piece:
                 case Space():
                     self._line += "" if self._comment_ends_line else " "
+                    condition = condition or piece is Space.CONDITION
                 case Word():
                     self._word(piece, continuation)
                 case Brackets() | Block():
                     if self._comment_ends_line:
                         self.start(continuation)
                     text = flat((piece,))
-                    if text is None or not self._fits(text, pieces[index + 1 :], reserve):
+                    called = condition and isinstance(pieces[index - 1], Word)
+                    kept = called and text is not None and len(text) <= WIDTH - continuation
+                    if text is None or not (kept or self._fits(text, pieces[index + 1 :], reserve)):
                         self._broken(piece, continuation)
                     else:
                         self._word(Word(text=text), continuation)
@@ -129,10 +135,24 @@ class Writer:
             self.comments(item.before, indent, first=index == 0)
             self.start(indent)
             comma = "," if index < len(items) - 1 else ""
-            self.write(item.pieces, indent + INDENT, reserve=len(comma))
+            self._element(item.pieces, indent + INDENT, reserve=len(comma))
             self._line += comma
             self._comment_behind(item.behind)
             self.end()
+
+    def _element(self, pieces: Sequence[Piece], continuation: int, reserve: int) -> None:
+        """Write an element of brackets; if it is too long for its line, in several where it has a condition."""
+        text = flat(pieces)
+        if text is not None and not self._fits(text, (), reserve):
+            for space in (Space.CONDITION, Space.OPERAND):
+                if space in pieces:
+                    first, *rest = _split(pieces, space)
+                    self.write(first, continuation, reserve if not rest else 0)
+                    for index, part in enumerate(rest):
+                        self.start(continuation)
+                        self._element(part, continuation + INDENT, reserve if index == len(rest) - 1 else 0)
+                    return
+        self.write(pieces, continuation, reserve)
 
     def _filled(self, texts: Sequence[str], indent: int) -> None:
         self.start(indent)
@@ -172,6 +192,17 @@ class Writer:
                 for number, comment in group:
                     self.lines[number] = f"{self.lines[number]:<{width}}  {comment}"
                 group = []
+
+
+def _split(pieces: Sequence[Piece], space: Space) -> list[list[Piece]]:
+    """The pieces between spaces of one kind."""
+    parts: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if piece is space:
+            parts.append([])
+        else:
+            parts[-1].append(piece)
+    return parts
 
 
 def _fillable(brackets: Brackets, width: int) -> list[str] | None:

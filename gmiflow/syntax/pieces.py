@@ -14,9 +14,15 @@ from gmiflow.syntax.comments import NOTHING, Before
 
 
 class Space(Enum):
-    """A space that disappears where a line is broken."""
+    """A space that disappears where a line is broken.
 
-    ONE = " "
+    Inside brackets, where a line end means nothing, a long line is broken at the `CONDITION`, and at the
+    `OPERAND`s if that is not enough.
+    """
+
+    ONE = "one"
+    CONDITION = "in front of where"
+    OPERAND = "in front of && and ||"
 
 
 SPACE: Final = Space.ONE

@@ -113,7 +113,7 @@ def test_nearest_minibatches_of_a_long_rollout() -> None:
         ("actor.hidden", "[0]"),
         ("actor.hidden", "[64, -1]"),
         ("actor.hidden", "[]"),
-        ("actor.hidden", "[8193]"),
+        ("actor.hidden", "[65537]"),
         ("actor.init_log_std", "1e9"),
         ("learner.lr", "0"),
         ("learner.lr", "-1e-3"),
@@ -131,7 +131,7 @@ def test_parameters_of_ppo_that_cannot_train(path: str, value: str) -> None:
 
 
 def test_hidden_layers_at_their_bounds() -> None:
-    assert errors(checked(("actor.hidden", "[1, 8192]"))) == []
+    assert errors(checked(("actor.hidden", "[1, 65536]"))) == []
 
 
 def test_memory_of_a_target() -> None:

@@ -125,6 +125,28 @@ def test_long_lists_are_filled_and_long_calls_broken():
     assert text.count("\n") == 7  # 30 x "1024, " on lines of 16
 
 
+def test_long_conditions_of_parameters_are_broken_before_where_and_then_before_operators():
+    name = "x" * 18
+    low, high = f"{name} >= 1000", f"{name} <= 65536"
+    in_list = "agent A(\n  {} : int = 4096 where {},\n  b : int\n) {{}}\n"
+    assert formatted(in_list.format(name, f"{low} && {high} && {name} != 77777")) == (
+        f"agent A(\n  {name} : int = 4096\n    where {low} && {high} && {name} != 77777,\n  b : int\n) {{}}\n"
+    )
+    assert formatted(in_list.format(name, f"{low} && {high} || {low} && max({name})")) == (
+        f"agent A(\n  {name} : int = 4096\n    where {low}\n      && {high}\n      || {low}\n      && max({name}),\n"
+        "  b : int\n) {}\n"
+    )
+
+
+def test_a_long_condition_of_a_param_stays_on_its_line_unless_it_is_grouped():
+    condition = " && ".join(["max(sizes) <= 65536"] * 5)
+    assert formatted(f"param sizes : list(int) = [4] where {condition}\n").count("\n") == 1
+    grouped = formatted(f"param sizes : list(int) = [4] where ({condition})\n")
+    assert grouped == (
+        "param sizes : list(int) = [4] where (\n  max(sizes) <= 65536\n" + "    && max(sizes) <= 65536\n" * 4 + ")\n"
+    )
+
+
 def test_a_line_of_exactly_the_width_is_not_broken():
     call = "agent a = p.A(name = {})"
     fitting = call.format("x" * (WIDTH - len(call) + 2))
