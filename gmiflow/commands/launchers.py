@@ -46,6 +46,21 @@ class Chosen:
             return MPILauncher(hostfile, self.options, self.ranks_per_node or 0)
         return AttachLauncher(self.ranks_per_node or 0) if self.name == "attach" else None
 
+    def arguments(self) -> tuple[str, ...]:
+        """The options of the command line that choose this launcher."""
+        if self.name == "local":
+            return ()
+        found = ["--launcher", self.name]
+        for flag, value in (
+            ("--hostfile", self.hostfile),
+            ("--nodes", self.nodes),
+            ("--ranks-per-node", self.ranks_per_node),
+            *(("--launcher-option", word) for word in self.options),
+        ):
+            # With "=", because a word for mpirun may start with a dash.
+            found += [f"{flag}={value}"] if value is not None else []
+        return tuple(found)
+
     def limits(self) -> Limits | None:
         """How long to be patient; None for the usual."""
         from gmiflow.runtime.supervisor import Limits

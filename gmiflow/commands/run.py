@@ -226,6 +226,7 @@ def _job_script(plan: LaunchPlan, directory: Path, resume: str | None, launcher:
 
 def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: Chosen) -> int:
     """Write the run directory, run, and return the exit code."""
+    from gmiflow.commands.run_summary import summarise
     from gmiflow.commands.run_view import choose_view
     from gmiflow.runtime.events import Event, Failure
     from gmiflow.runtime.launch import run_plan
@@ -255,7 +256,7 @@ def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: C
     with unless_unwritable():
         show([dataclasses.replace(problem, severity="warning") if survived else problem for problem in found])
         if output == "text":
-            _summary(job.plan, result, directory)
+            summarise(job.plan, result, directory, launcher)
     return result.exit_code
 
 
@@ -269,25 +270,3 @@ def _write_run_directory(job: Job, directory: Path) -> None:
         (directory / "logs").mkdir(exist_ok=True)
     except OSError as error:
         raise run_place.unwritable("the run directory", directory, error) from error
-
-
-def _summary(plan: LaunchPlan, result: Any, directory: Path) -> None:  # noqa: ANN401 - RunResult, imported lazily
-    from gmiflow.commands.run_view import duration
-
-    for training in plan.trainings:
-        made = result.iterations.get(training.name, 0)
-        value = result.mean_return.get(training.name)
-        steps = result.env_steps.get(training.name, 0)
-        shown = "no episode ended" if value is None else f"mean return {value:,.1f}"
-        click.echo(
-            f"{training.name}: {result.status} after {made} iterations, {shown}, {steps:,} env steps in "
-            f"{duration(result.wall_s)} ({steps / max(result.wall_s, 1e-9):,.0f} per second)"
-        )
-    for replicas in result.replicas:
-        if replicas.mean_return is not None:
-            margin = f" ± {replicas.half_width:,.1f} (95 % confidence)" if replicas.half_width is not None else ""
-            count = len(replicas.trainings)
-            click.echo(f"{replicas.name}: {count} replicas, mean return {replicas.mean_return:,.1f}{margin}")
-    if result.restarts:
-        click.echo(f"restarted {result.restarts} times")
-    click.echo(f"run directory {directory}")

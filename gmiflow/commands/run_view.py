@@ -166,7 +166,12 @@ def started_text(event: Started) -> str:
     resumed = {name: iteration for name, iteration in event.iteration.items() if iteration}
     after = f", going on after iteration {max(resumed.values())}" if resumed else ""
     first = f"started {len(event.cpus)} GMIs in {event.start_s:.1f} s{after}"
-    return "\n".join([first, *fallbacks(event.lowering)])
+    fresh = [
+        f"  {name}: the checkpoint holds no state of the simulator, whose class has no `state_dict`; "
+        "weights and optimizer go on, the environments start new episodes"
+        for name in event.new_episodes
+    ]
+    return "\n".join([first, *fresh, *fallbacks(event.lowering)])
 
 
 def notice(event: Restarting | Slow | Stopping) -> str:

@@ -105,7 +105,13 @@ class GMIRuntime:
         setup_s = time.perf_counter() - start
         self.clock.take()
         self._reporter.send(
-            Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s, lowering=self._execution.lowering)
+            Ready(
+                gmi=context.id,
+                iteration=self.iteration,
+                setup_s=setup_s,
+                lowering=self._execution.lowering,
+                new_episodes=context.resume is not None and not resumed,
+            )
         )
 
     def _lowered(self) -> EagerExecution:

@@ -22,6 +22,7 @@ class Started:
         iteration: iterations made before, per training; not zero after a resume.
         lowering: per training, how each part of an iteration runs: "graph", "eager" as planned, or "eager: "
             and the reason.
+        new_episodes: trainings that go on from a checkpoint without a state of the simulator.
     """
 
     start_s: float
@@ -29,6 +30,7 @@ class Started:
     cpus: dict[int, tuple[int, ...]]
     iteration: dict[str, int]
     lowering: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    new_episodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +160,8 @@ class RunResult:
     Attributes:
         exit_code: 0 finished, 1 failed, 130 stopped by Ctrl-C, 143 by SIGTERM.
         failures: what failed; the first is the cause.
-        wall_s: wall-clock seconds of the run.
+        wall_s: wall-clock seconds of the run, from its start to its end.
+        training_s: wall-clock seconds of the iterations alone, without start-up and end, per training.
         iterations: iterations made, per training.
         env_steps: environment steps of this run (not those before a resume), per training.
         mean_return: of the last iteration's window, per training; None when no episode ended.
@@ -177,5 +180,6 @@ class RunResult:
     mean_return: dict[str, float | None]
     checksums: dict[str, str]
     report: Path
+    training_s: dict[str, float] = field(default_factory=dict[str, float])
     restarts: int = 0
     replicas: tuple[ReplicaSummary, ...] = ()

@@ -39,12 +39,14 @@ class Ready:
         iteration: iterations made before, by an earlier run.
         setup_s: how long it took.
         lowering: how each part of an iteration runs: "graph", "eager" as planned, or "eager: " and the reason.
+        new_episodes: it went on from a checkpoint that holds no state of the simulator.
     """
 
     gmi: int
     iteration: int
     setup_s: float
     lowering: dict[str, str] = field(default_factory=dict[str, str])
+    new_episodes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -260,6 +260,15 @@ class Supervisor:
                 if member.ready is not None
             },
             lowering=dict(self.lowering),
+            new_episodes=tuple(
+                training.name
+                for training in self._plan.trainings
+                if any(
+                    member.ready is not None and member.ready.new_episodes
+                    for member in self._members.values()
+                    if member.plan.training == training.name
+                )
+            ),
         )
 
     def _exited(self, members: Sequence[Member], status: int) -> None:

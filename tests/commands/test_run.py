@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,7 +54,12 @@ def test_a_run_says_what_it_does_and_sums_up(finished):
     folder, done = finished
     assert "num_env 64 = 32 on each of 2 GMIs" in done.stderr
     assert re.search(r"iteration 6/6 +[\d,]+ env steps/s \(collect \d+% learn \d+% communicate \d+%\)", done.stderr)
-    assert re.search(r"train: finished after 6 iterations, .*6,144 env steps", done.stdout)
+    speeds = r"6,144 env steps in .* with start-up \(([\d,]+) per second\); training alone .* \(([\d,]+) per second\)"
+    found = re.search(rf"train: finished after 6 iterations, .*{speeds}", done.stdout)
+    assert found is not None
+    with_start, alone = (int(number.replace(",", "")) for number in found.groups())
+    assert 0 < with_start < alone
+    assert "go on with" not in done.stdout
     assert processes_of(folder) == []
 
 
@@ -211,3 +217,49 @@ def test_a_stopped_run_leaves_nothing_behind(number, code, tmp_path):
     if number == signal.SIGINT:
         assert "interrupted" in output
         assert (tmp_path / "run" / "checkpoints" / "last").exists()
+        (command,) = re.findall("^go on with: gmiflow (.*)$", output, re.MULTILINE)
+        made = int(re.findall(r"after (\d+) iterations", output)[0])
+        resumed = gmiflow(*shlex.split(command), "--iterations", str(made + 1), cwd=tmp_path)
+        assert resumed.returncode == 0, resumed.stderr
+        assert f"going on after iteration {made}" in resumed.stderr
+        assert "no state of the simulator" not in resumed.stderr
+    else:
+        assert "there is no checkpoint to go on from" in output
+
+
+def test_resuming_a_simulator_without_a_state_says_so(tmp_path):
+    (tmp_path / "forgetful.py").write_text(FORGETFUL)
+    text = Path(QUICKSTART).read_text()
+    stage = re.search(r"^simulator +sim += .*$", text, re.MULTILINE)
+    assert stage is not None
+    own = text.replace(stage[0], f"{stage[0].partition('=')[0]}= Forgetful()")
+    declared = (ROOT / "stdlib" / "tasks" / "cartpole.gmi").read_text()
+    ports = declared[declared.index("  in ") : declared.index("}", declared.index("  in "))]
+    head, _, rest = own.partition("edition 1\n")
+    entry = 'entry = py "forgetful:Forgetful"'
+    (tmp_path / "own.gmi").write_text(f"{head}edition 1\n{rest}\nsimulator Forgetful {{\n  {entry}\n{ports}}}\n")
+    first = gmiflow("run", "own.gmi", *SMALL, "--iterations", "1", "--run-dir", "run", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "no state of the simulator" not in first.stderr
+    more = gmiflow("run", "--resume", "run", "--iterations", "2", cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert "  train: the checkpoint holds no state of the simulator" in more.stderr
+
+
+FORGETFUL = """import torch
+
+from gmiflow.api import Simulator
+
+
+class Forgetful(Simulator):
+    def setup(self, context):
+        self.num_env = context.num_env
+
+    def reset(self):
+        return {"obs": torch.zeros(self.num_env, 4)}
+
+    def step(self, inputs):
+        ended = torch.zeros(self.num_env, dtype=torch.bool)
+        return {"obs": torch.zeros(self.num_env, 4), "reward": torch.ones(self.num_env), "terminated": ended,
+                "truncated": ended}
+"""

@@ -1,0 +1,55 @@
+"""What `gmiflow run` says at its end: what was reached, how fast, and how to go on."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from gmiflow.commands.launchers import Chosen
+from gmiflow.commands.run_view import duration
+from gmiflow.plan import LaunchPlan
+from gmiflow.runtime.events import RunResult
+from gmiflow.runtime.failure import GMIError
+from gmiflow.runtime.run_directory import find_checkpoint
+
+
+def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Chosen) -> None:
+    """Write a line per training, one per group of replicas, and how an early end is taken up again."""
+    for training in plan.trainings:
+        made = result.iterations.get(training.name, 0)
+        value = result.mean_return.get(training.name)
+        shown = "no episode ended" if value is None else f"mean return {value:,.1f}"
+        speed = _speed(result.env_steps.get(training.name, 0), result.wall_s, result.training_s.get(training.name, 0.0))
+        click.echo(f"{training.name}: {result.status} after {made} iterations, {shown}, {speed}")
+    for replicas in result.replicas:
+        if replicas.mean_return is not None:
+            margin = f" ± {replicas.half_width:,.1f} (95 % confidence)" if replicas.half_width is not None else ""
+            count = len(replicas.trainings)
+            click.echo(f"{replicas.name}: {count} replicas, mean return {replicas.mean_return:,.1f}{margin}")
+    if result.restarts:
+        click.echo(f"restarted {result.restarts} times")
+    click.echo(f"run directory {directory}")
+    if result.status != "finished":
+        click.echo(_how_to_go_on(plan, directory, launcher))
+
+
+def _speed(env_steps: int, wall_s: float, training_s: float) -> str:
+    """Two speeds, each with what it is of: the whole run, and its iterations alone."""
+    text = (
+        f"{env_steps:,} env steps in {duration(wall_s)} with start-up ({env_steps / max(wall_s, 1e-9):,.0f} per second)"
+    )
+    if training_s > 0.0:
+        text += f"; training alone {duration(training_s)} ({env_steps / training_s:,.0f} per second)"
+    return text
+
+
+def _how_to_go_on(plan: LaunchPlan, directory: Path, launcher: Chosen) -> str:
+    """The command that resumes a run that ended early."""
+    try:
+        for training in plan.trainings:
+            find_checkpoint(directory, training.name)
+    except GMIError:
+        return "there is no checkpoint to go on from"
+    return f"go on with: {shlex.join(['gmiflow', 'run', '--resume', str(directory), *launcher.arguments()])}"
