@@ -30,8 +30,8 @@ from gmiflow.lsp.requests import SHOW_GRAPH, SHOW_PLAN, register
 DEBOUNCE_SECONDS = 0.2
 """Pause in typing after which diagnostics are worked out."""
 
-COLLECTIONS = (50_000, 5, 5)
-"""When the garbage collector runs: new objects, and how many runs of one generation make one of the next."""
+COLLECTIONS = (200_000, 10, 10)
+"""When Python looks for cyclic garbage: new objects, and how many runs of one generation make one of the next."""
 
 log = logging.getLogger(__name__)
 
@@ -182,8 +182,8 @@ def lens_commands(options: Any) -> dict[str, str]:  # noqa: ANN401 - whatever th
 def collect_rarely() -> None:
     """Keep the cyclic garbage collector out of the answers.
 
-    What is loaded by now lives to the end: looking through it took as long as an answer. The rest is one analysis per
-    document, with cycles, and a new one for every letter typed: some are let gather before they are looked through.
+    What is loaded by now lives to the end: looking through it took as long as an answer. Analyses have no cycles, so
+    that little else is left to collect.
     """
     gc.collect()
     gc.freeze()

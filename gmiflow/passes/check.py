@@ -214,7 +214,7 @@ class _Checker:
         self._unit = unit
         self._loader = loader
         self._report = report
-        self._scope = UnitScope(unit, report, {})
+        self._scope = UnitScope(unit, report)
         self._maker = StageMaker(report)
         self._targets = TargetReader(report, loader, hardware)
         self._stages: dict[str, StageOf] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -60,20 +61,35 @@ class Given:
 
 
 class UnitScope:
-    """The names of one file. Parameters are evaluated when first needed, so their order is free."""
+    """The names of one file. Parameters are evaluated when first needed, so their order is free.
 
-    def __init__(self, unit: Unit, report: Report, scopes: dict[Unit, UnitScope]) -> None:
+    The scope of the file that is checked keeps those of the files that it imports. They know it without keeping it:
+    otherwise everything about a file would hang together, and only the garbage collector could free it.
+
+    Args:
+        unit: the file.
+        report: where problems go.
+        checked: the scope of the file that is checked, None when this is it.
+    """
+
+    def __init__(self, unit: Unit, report: Report, checked: UnitScope | None = None) -> None:
         self.unit = unit
         self.report = report
         self.given: dict[str, Given] = {}
-        self._scopes = scopes
+        self._checked = weakref.ref(checked) if checked is not None else None
+        self._imported: dict[Unit, UnitScope] = {}
         self._values: dict[str, Typed | None] = {}
         self._evaluating: dict[str, None] = {}
-        scopes[unit] = self
 
     def of(self, unit: Unit) -> UnitScope:
-        """The scope of another file."""
-        return self._scopes.get(unit) or UnitScope(unit, self.report, self._scopes)
+        """The scope of a file."""
+        checked = self._checked() if self._checked is not None else self
+        assert checked is not None  # the checker keeps it, and so does its result
+        if unit is checked.unit:
+            return checked
+        if unit not in checked._imported:
+            checked._imported[unit] = UnitScope(unit, self.report, checked)
+        return checked._imported[unit]
 
     def value(self, path: ast.Path) -> Typed | None:
         """The value of `name` or `module.name`."""

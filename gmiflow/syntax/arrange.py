@@ -266,7 +266,7 @@ class Arranger:
 def _children(node: Child) -> list[Child]:
     """What was written: no placeholders, no line ends."""
     children = cast("list[Child | None]", cast("Tree[Token]", node).children)
-    return [child for child in children if child is not None and not _is(child, "_NL")]
+    return [child for child in children if child is not None and (isinstance(child, Tree) or child.type != "_NL")]
 
 
 def _trees(tree: Tree[Token]) -> list[Tree[Token]]:

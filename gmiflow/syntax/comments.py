@@ -45,13 +45,18 @@ NOTHING: Final = Before()
 
 
 class Comments:
-    """The comments of one text, by the offset of the token that they stand before or behind."""
+    """The comments of one text, by the offset of the token that they stand before or behind.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        text: of the file.
+        tokens: its `raw_tokens`.
+    """
+
+    def __init__(self, text: str, tokens: Iterable[lexer.Token]) -> None:
         self._before: dict[int, Before] = {}
         self._behind: dict[int, str] = {}
         previous, end = -1, 0
-        for token in lexer.raw_tokens(text):
+        for token in tokens:
             if token.type not in _LAYOUT:
                 start = token.start_pos
                 self._read_gap(text[end:start], previous, start)
@@ -111,9 +116,14 @@ def canonical(comment: str) -> str:
     return f"// {text}" if text[:1].isalnum() else comment
 
 
-def texts(text: str) -> list[str]:
-    """Every comment and documentation line of a text, canonical, in order."""
-    return Comments(text).take_all()
+def texts(text: str, tokens: Iterable[lexer.Token] | None = None) -> list[str]:
+    """Every comment and documentation line of a text, canonical, in order.
+
+    Args:
+        text: of the file.
+        tokens: its `raw_tokens`, where they are known already.
+    """
+    return Comments(text, lexer.raw_tokens(text) if tokens is None else tokens).take_all()
 
 
 def _documents(comment: str) -> bool:

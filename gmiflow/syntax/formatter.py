@@ -16,6 +16,7 @@ from gmiflow.source import Source
 from gmiflow.syntax import ast, lexer
 from gmiflow.syntax.arrange import Arranger
 from gmiflow.syntax.comments import Comments, texts
+from gmiflow.syntax.incremental import parse_again
 from gmiflow.syntax.layout import Writer
 from gmiflow.syntax.parser import Parsed, feed, parse
 
@@ -61,24 +62,32 @@ def format_parsed(before: Parsed, *, twice: bool = True) -> Formatted:
     if before.diagnostics:
         return Formatted(text=None, diagnostics=before.diagnostics)
     source = before.source
-    text = layout(source.text)
+    tokens = lexer.raw_tokens(source.text)
+    text = layout(source.text, tokens)
     if text == source.text:
         return Formatted(text=text)
-    after = parse(Source(source.name, text))
-    if after.diagnostics or meaning(after.module) != meaning(before.module):
+    after = parse_again(Source(source.name, text), before)
+    if after.diagnostics or not says_the_same(after.module, before.module):
         raise FormatterError("the formatted text does not say the same")
-    if texts(text) != texts(source.text):
+    tokens_after = lexer.raw_tokens(text)
+    if texts(text, tokens_after) != texts(source.text, tokens):
         raise FormatterError("a comment was lost or moved past another")
-    if twice and layout(text) != text:
+    if twice and layout(text, tokens_after) != text:
         raise FormatterError("formatting the formatted text changes it again")
     return Formatted(text=text)
 
 
-def layout(text: str) -> str:
-    """The formatted text of a file without syntax errors, without any proof."""
+def layout(text: str, tokens: list[lexer.Token]) -> str:
+    """The formatted text of a file without syntax errors, without any proof.
+
+    Args:
+        text: of the file.
+        tokens: its `raw_tokens`.
+    """
     newline = "\r\n" if "\r\n" in text[: text.find("\n") + 1] else "\n"
-    comments = Comments(text)
-    rows, end = Arranger(comments).file(feed(lexer.tokens(text), "start"), len(text))
+    comments = Comments(text, tokens)
+    tree = feed(lexer.significant(tokens, len(text)), "start")
+    rows, end = Arranger(comments).file(tree, len(text))
     if comments.left:
         raise FormatterError(f"no place for the comment {comments.left[0]!r}")
     writer = Writer()
@@ -87,6 +96,11 @@ def layout(text: str) -> str:
     while writer.lines and not writer.lines[-1]:
         writer.lines.pop()
     return "".join(line + newline for line in writer.lines)
+
+
+def says_the_same(one: ast.Module, other: ast.Module) -> bool:
+    """Whether two files differ in nothing but layout, and the spelling of quantities."""
+    return one == other or meaning(one) == meaning(other)
 
 
 def meaning(node: Any) -> Any:  # noqa: ANN401 - any part of a tree

@@ -8,6 +8,7 @@ asks for, and stops at the first character it does not know.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -128,10 +129,15 @@ def tokens(text: str, offset: int = 0) -> list[Token]:
         TooDeep: brackets nested deeper than `MAX_NESTING`.
         TooLong: there are more than `MAX_TOKENS` tokens.
     """
+    return significant(raw_tokens(text, offset), offset + len(text))
+
+
+def significant(raw: Iterable[Token], end: int) -> list[Token]:
+    """The tokens that the parser sees, of all those of a text that ends at ``end``; see `tokens`."""
     kept: list[Token] = []
     open_brackets: list[str] = []
     last = "_NL"
-    for token in raw_tokens(text, offset):
+    for token in raw:
         kind = token.type
         if kind == "_NL":
             if last in _BEFORE_STATEMENT or (open_brackets and open_brackets[-1] != "LBRACE"):
@@ -145,7 +151,7 @@ def tokens(text: str, offset: int = 0) -> list[Token]:
         kept.append(token)
         last = kind
     if last != "_NL":
-        kept.append(Token("_NL", "", offset + len(text), offset + len(text)))
+        kept.append(Token("_NL", "", end, end))
     return kept
 
 

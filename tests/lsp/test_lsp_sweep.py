@@ -3,7 +3,9 @@
 Here a sample, so that the suite stays quick; `python benchmarks/lsp.py --full` takes all of them.
 """
 
+import gc
 import random
+import weakref
 
 import pytest
 from lsp_files import FILES, ROOT, Editor, broken, positions, sweep
@@ -52,6 +54,24 @@ def test_every_token_of_an_example(name):
 def test_degenerate_files(text, tmp_path):
     editor = Editor(tmp_path)
     sweep(editor, editor.open(tmp_path / "a.gmi", text))
+
+
+def test_an_analysis_is_freed_without_the_garbage_collector():
+    """A new one comes with every letter typed; pauses to collect the old ones would be felt."""
+    editor = Editor(ROOT / "examples")
+    path = ROOT / "examples" / "ant.gmi"
+    text = path.read_text(encoding="utf-8")
+    analysis = editor.open(path, text)
+    sweep(editor, analysis, positions(analysis)[:3])
+    old = weakref.ref(analysis), weakref.ref(analysis.checked.model.scope)
+    gc.collect()
+    gc.disable()
+    try:
+        del analysis
+        editor.open(path, text + "\n")
+        assert [ref() for ref in old] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_answers_can_be_sent():
