@@ -20,7 +20,7 @@ from gmiflow.profiles.surface import Surface, usable
 from gmiflow.profiles.walls import Walls
 from gmiflow.profiles.workload import Measurement
 
-PROMISE = 0.02
+PROMISE = 0.04
 """A point is measured when its score may be higher than the best one by more than this."""
 
 

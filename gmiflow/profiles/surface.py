@@ -13,6 +13,7 @@ measurements give.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ _PRIOR = {"cpu": (3e-4, 5e-6, 1e-5, 1e-4), "cuda": (1.4e-3, 3e-8, 1.3e-7, 1e-4)}
 _FACTOR = {"eager": 1.5, "graph": 1.0, "overlap": 0.85}
 """Time in relation to a graph before a lowering is measured (DESIGN, section 8)."""
 
-_STEP_IN_ROW, _BEYOND, _STEP_IN_GMIS, _UNKNOWN = 0.03, 0.07, 0.08, 0.3
+_STEP_IN_ROW, _BEYOND, _STEP_IN_GMIS, _UNKNOWN = 0.03, 0.07, 0.04, 0.3
 """What the error grows by: per doubling between measured environments, per doubling beyond them, per doubling of
 GMIs, and for a lowering that was never measured."""
 
@@ -193,7 +194,18 @@ class _Series:
         return _FACTOR[point.execution] / _FACTOR[self._main[1]]
 
     def _correction(self, point: Point) -> float:
-        """What the measurements nearby say about the line, in logarithms; 0 far from all of them."""
+        """What the measurements say about the line, in logarithms.
+
+        Along a row it runs from point to point; a row without measurements takes that of the nearest others, and
+        0 far from all of them.
+        """
+        row = [
+            (math.log2(other.num_env), left_over)
+            for (other, _), left_over in zip(self._seen, self._left_over, strict=True)
+            if row_of(other) == row_of(point)
+        ]
+        if row:
+            return _between(sorted(row), math.log2(point.num_env))
         total, weights = 0.0, 0.2
         own = lowering_of(self._space, point)
         for (other, _), lowering, left_over in zip(self._seen, self._lowerings, self._left_over, strict=True):
@@ -212,7 +224,7 @@ class _Series:
         known = [other for (other, _), lowering in zip(self._seen, self._lowerings, strict=True) if lowering == own]
         others = known or [other for other, _ in self._seen]
         nearest = min((_distance(point, other, same=bool(known)) for other in others), default=3.0)
-        return min(0.6, _NOISE + _STEP_IN_GMIS * (1.0 + nearest) + (0.0 if known else _UNKNOWN))
+        return min(0.6, _NOISE + 0.02 + _STEP_IN_GMIS * nearest + (0.0 if known else _UNKNOWN))
 
 
 def usable(measurement: Measurement) -> bool:
@@ -253,6 +265,14 @@ def _distance(a: Point, b: Point, *, same: bool) -> float:
     """In doublings of GMIs; environments count half, another lowering is two more."""
     environments = abs(math.log2(a.num_env / b.num_env)) / 2
     return math.hypot(environments, math.log2(a.gmis / b.gmis)) + (0.0 if same else 2.0)
+
+
+def _between(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Piecewise linear through points of rising x, constant outside of them."""
+    for (x1, y1), (x2, y2) in itertools.pairwise(points):
+        if x1 <= at <= x2:
+            return y1 + (y2 - y1) * (at - x1) / (x2 - x1)
+    return points[0][1] if at < points[0][0] else points[-1][1]
 
 
 def _mean(values: Sequence[float]) -> float:
