@@ -67,6 +67,7 @@ TITLES: Final[dict[str, str]] = {
     "E0504": "shape of workflow not supported",
     "E0505": "needs more than the target has",
     "E0506": "no such device",
+    "E0507": "no profile to decide by",
     # E07xx: run time (the codes of gmiflow/runtime/failure.py)
     "E0701": "a stage raised an exception",
     "E0702": "a GMI process ended unexpectedly",

@@ -10,6 +10,7 @@ from gmiflow.hardware import Hardware, detect
 from gmiflow.ir import verify
 from gmiflow.ir.comm import CommWorkflow
 from gmiflow.ir.mapped import MappedWorkflow
+from gmiflow.ir.search import Algorithm
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.check import CheckResult, check, without_collections
@@ -17,6 +18,7 @@ from gmiflow.passes.mapping import map_workflow
 from gmiflow.passes.planning import plan as make_plan
 from gmiflow.passes.sizing import size
 from gmiflow.plan import LaunchPlan
+from gmiflow.profiles.evidence import Evidence, EvidenceError, gather
 
 STAGES = ("ast", "ir", "mapping", "sizing", "comm", "plan", "python")
 """What `--emit` accepts, in the order of the pipeline (besides "tokens")."""
@@ -29,20 +31,32 @@ class Options:
     Attributes:
         workflow, target: names, or None for the defaults.
         overrides: `--set` pairs (path, expression text), later ones win.
+        profile: file of measurements to decide by, or None for those that were kept for this machine.
+        require_profile: whether `auto` without a profile is an error.
+        algorithm: of the sizing search.
+        use_profiles: whether to look for measurements at all.
     """
 
     workflow: str | None = None
     target: str | None = None
     overrides: tuple[tuple[str, str], ...] = ()
+    profile: str | None = None
+    require_profile: bool = False
+    algorithm: Algorithm = "improved"
+    use_profiles: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compilation:
-    """What a compilation got to; a stage after `stop_after` or after an error is None."""
+    """What a compilation got to; a stage after `stop_after` or after an error is None.
+
+    ``evidence`` is what the sizes were decided by.
+    """
 
     checked: CheckResult
     diagnostics: tuple[Diagnostic, ...]
     workflow: Workflow | None = None
+    evidence: Evidence | None = None
     mapped: MappedWorkflow | None = None
     sized: SizedWorkflow | None = None
     comm: CommWorkflow | None = None
@@ -79,10 +93,12 @@ def compile_file(
         hardware=hardware,
         require_workflow=require_workflow,
     )
-    return compile_checked(checked, hardware=hardware, stop_after=stop_after)
+    return compile_checked(checked, hardware=hardware, stop_after=stop_after, options=options)
 
 
-def compile_checked(checked: CheckResult, *, hardware: Hardware, stop_after: str = "python") -> Compilation:
+def compile_checked(
+    checked: CheckResult, *, hardware: Hardware, stop_after: str = "python", options: Options = Options()
+) -> Compilation:
     """Run the passes after the checker, as `compile_file` does."""
     if checked.workflow is None or stop_after in ("ast", "check"):
         return Compilation(checked=checked, diagnostics=checked.diagnostics, workflow=checked.workflow)
@@ -90,21 +106,24 @@ def compile_checked(checked: CheckResult, *, hardware: Hardware, stop_after: str
     found: Sequence[Diagnostic] = ()
     try:
         with without_collections():
-            _lower(checked.workflow, hardware, stop_after, reached)
+            _lower(checked.workflow, hardware, stop_after, options, reached)
     except DiagnosticError as error:
         found = error.diagnostics
     return Compilation(checked=checked, diagnostics=(*checked.diagnostics, *found), **reached)  # type: ignore[arg-type]
 
 
-def _lower(workflow: Workflow, hardware: Hardware, stop_after: str, reached: dict[str, object]) -> None:
+def _lower(
+    workflow: Workflow, hardware: Hardware, stop_after: str, options: Options, reached: dict[str, object]
+) -> None:
     verify.verify_workflow(workflow)
     if stop_after == "ir":
         return
+    evidence = reached["evidence"] = _gather(workflow, hardware, options)
     mapped = reached["mapped"] = map_workflow(workflow)
     verify.verify_mapped(mapped)
     if stop_after == "mapping":
         return
-    sized = reached["sized"] = size(mapped, hardware=hardware)
+    sized = reached["sized"] = size(mapped, hardware=hardware, search=evidence.search)
     verify.verify_sized(sized)
     if stop_after == "sizing":
         return
@@ -123,3 +142,24 @@ def _lower(workflow: Workflow, hardware: Hardware, stop_after: str, reached: dic
         from gmiflow.codegen.render import render  # Jinja2 is loaded only where programs are written
 
         reached["programs"] = render(plan)
+
+
+def _gather(workflow: Workflow, hardware: Hardware, options: Options) -> Evidence:
+    """What was measured of the workflow.
+
+    Raises:
+        DiagnosticError: E0507.
+    """
+    if not options.use_profiles:
+        return Evidence()
+    try:
+        return gather(
+            workflow,
+            hardware,
+            file=options.profile,
+            require=options.require_profile,
+            algorithm=options.algorithm,
+        )
+    except EvidenceError as error:
+        problem = Diagnostic(code="E0507", message=str(error), span=workflow.span, notes=error.notes)
+        raise DiagnosticError(problem) from error

@@ -25,7 +25,7 @@ def command(file: str, output: str, **chosen: Any) -> None:  # noqa: ANN401 - cl
     that a file that checks also compiles. Nothing is written, and neither torch nor a simulator is
     loaded. Exit code 1 when there are errors.
     """
-    options = chosen_options(chosen)
+    options = dataclasses.replace(chosen_options(chosen), use_profiles=False)  # sizes are no matter of a check
     hardware = detect()
     compilations = [compile_file(file, options, hardware=hardware, stop_after="comm")]
     others = _other_workflows(compilations[0]) if options.workflow is None else []

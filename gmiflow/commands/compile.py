@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gmiflow.commands.options import chosen_options, compile_options, format_option
+from gmiflow.commands.options import chosen_options, compile_options, format_option, profile_options
 from gmiflow.commands.report import finish
 from gmiflow.ir import text as ir_text
 from gmiflow.pipeline import STAGES, Compilation, compile_file
@@ -18,6 +18,7 @@ from gmiflow.plan import LaunchPlan
 @click.command(name="compile")
 @click.argument("file", type=click.Path())
 @compile_options
+@profile_options
 @click.option(
     "--emit",
     type=click.Choice(["tokens", *STAGES]),

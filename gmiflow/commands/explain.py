@@ -11,7 +11,7 @@ import click
 from gmiflow import resources
 from gmiflow.codes import TITLES
 from gmiflow.commands.compile import emitted
-from gmiflow.commands.options import chosen_options, compile_options
+from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import closest
 from gmiflow.ir.search import Algorithm
@@ -26,6 +26,7 @@ STAGES = ("mapping", "sizing", "comm")
 @click.option("--all", "show_all", is_flag=True, help="List every point of the sizing.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @compile_options
+@profile_options
 def command(
     what: str,
     file: str | None,

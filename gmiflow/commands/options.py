@@ -36,8 +36,26 @@ def compile_options(function: F) -> F:
     return click.option("-w", "--workflow", metavar="NAME", help="Workflow, if the file has several.")(function)
 
 
+def profile_options(function: F) -> F:
+    """`--profile`, `--require-profile`, `--algorithm`: what `auto` is decided by."""
+    function = click.option(
+        "--algorithm",
+        type=click.Choice(["improved", "paper"]),
+        help="How sizes are searched: `improved` by default; `paper` is Algorithm 1 as published.",
+    )(function)
+    function = click.option(
+        "--require-profile", is_flag=True, help="Refuse to decide `auto` by defaults: something must be measured."
+    )(function)
+    return click.option(
+        "--profile",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Decide by this profile, not by the one that was kept for this machine.",
+    )(function)
+
+
 def chosen_options(chosen: dict[str, Any]) -> Options:
-    """The compiler's options from what `compile_options` collected.
+    """The compiler's options from what `compile_options` and `profile_options` collected.
 
     Raises:
         click.UsageError: for a `--set` without "=".
@@ -49,7 +67,14 @@ def chosen_options(chosen: dict[str, Any]) -> Options:
             raise click.UsageError(f"--set {setting}: expected PATH=VALUE, for example --set num_env=8192")
         overrides.append((path.strip(), value.strip()))
     overrides += [(path, chosen[name]) for name, path in SHORTCUTS.items() if chosen.get(name) is not None]
-    return Options(workflow=chosen["workflow"], target=chosen["target"], overrides=tuple(overrides))
+    return Options(
+        workflow=chosen["workflow"],
+        target=chosen["target"],
+        overrides=tuple(overrides),
+        profile=chosen.get("profile"),
+        require_profile=bool(chosen.get("require_profile")),
+        algorithm=chosen.get("algorithm") or "improved",
+    )
 
 
 format_option = click.option(

@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 
 from gmiflow.commands import plan_surface, what_if
-from gmiflow.commands.options import chosen_options, compile_options
+from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.plan_answer import Answer, answer
 from gmiflow.commands.plan_changes import changes, predicted_ratio
 from gmiflow.commands.plan_report import Difference, Report, report
@@ -27,6 +27,7 @@ FORMATS = {".txt": "text", ".json": "json", ".svg": "svg"}
 @click.command(name="plan")
 @click.argument("file", type=click.Path())
 @compile_options
+@profile_options
 @click.option(
     "--what-if",
     "questions",

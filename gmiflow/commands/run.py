@@ -19,7 +19,7 @@ from gmiflow.commands import run_place
 from gmiflow.commands.compile import write
 from gmiflow.commands.failures import as_diagnostic
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
-from gmiflow.commands.options import chosen_options, compile_options
+from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.plan_view import headline, table
 from gmiflow.commands.report import finish, show, unless_unwritable
 from gmiflow.pipeline import compile_file
@@ -46,6 +46,7 @@ class Job:
 @click.command(name="run")
 @click.argument("file", type=click.Path(), required=False)
 @compile_options
+@profile_options
 @click.option("--resume", metavar="RUN", type=click.Path(), help="Go on from a run directory or a checkpoint.")
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
 @click.option("--dry-run", is_flag=True, help="Print everything that would be started, and start nothing.")

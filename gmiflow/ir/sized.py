@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
-from gmiflow.plan import Backend, Execution, Role
+from gmiflow.ir.search import Search
+from gmiflow.plan import Backend, Execution, PredictionPlan, Role
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,9 @@ class SizedWorkflow:
         stratum: environments that are permuted together.
         origins: for each decided quantity ("num_env", "gmi_per_gpu", "execution", "backend"), how
             it was decided: "given", "default", "modelled", "measured", with a reason.
+        rejected: sizes that were not taken.
+        search: what a profile said; None when defaults decided.
+        prediction: of each component, from the search.
     """
 
     mapped: MappedWorkflow
@@ -57,3 +61,5 @@ class SizedWorkflow:
     slices: tuple[Slice, ...]
     origins: tuple[tuple[str, str], ...]
     rejected: tuple[Rejected, ...] = ()
+    search: Search | None = None
+    prediction: PredictionPlan | None = None

@@ -44,6 +44,9 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"  execution {sized.execution} ({origins['execution']})",
         f"  backend {sized.backend} ({origins['backend']})",
     ]
+    if (found := sized.prediction) is not None:
+        between = f"{found.steps_per_s_low:,.0f} to {found.steps_per_s_high:,.0f}"
+        lines.append(f"  expected {found.steps_per_s:,.0f} steps/s ({found.origin}, {between})")
     lines += [
         f"  gmi {index}: {part.component} [{', '.join(part.group)}] "
         f"env {part.env_offset}..{part.env_offset + part.num_env} "

@@ -18,7 +18,7 @@ from gmiflow.passes.check import CheckResult, Loaded, check_loaded, load, withou
 from gmiflow.passes.imports import Loader, Unit
 from gmiflow.passes.lint import lint_results
 from gmiflow.passes.report import Report
-from gmiflow.pipeline import Compilation, compile_checked
+from gmiflow.pipeline import Compilation, Options, compile_checked
 from gmiflow.syntax import ast, comments, lexer
 from gmiflow.syntax.parser import Parsed
 
@@ -122,7 +122,9 @@ class Analysis:
         compilations: list[Compilation] = []
         for result in self.checks:
             if result.workflow is not None:
-                compiled = compile_checked(result, hardware=self.hardware, stop_after="comm")
+                compiled = compile_checked(
+                    result, hardware=self.hardware, stop_after="comm", options=Options(use_profiles=False)
+                )
                 compilations.append(compiled)
                 found += compiled.diagnostics[len(result.diagnostics) :]
         return Deep(diagnostics=in_order(found), compilations=tuple(compilations))

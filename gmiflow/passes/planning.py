@@ -87,6 +87,7 @@ def _training(comm: CommWorkflow, component: Component) -> TrainingPlan:
         gmi=workflow.gmi,
         stages=tuple(_stage(stage) for stage in component.stages),
         edges=tuple(_edge(edge) for edge in component.edges),
+        prediction=sized.prediction,
     )
 
 

@@ -1,7 +1,8 @@
 """Sizing pass: how many environments and GMIs, and which environments each GMI runs.
 
-In: a `MappedWorkflow` and this machine's hardware. Out: a `SizedWorkflow` whose slices cover the
-environments of every component exactly, in whole strata (CONTRACT, "Slice invariance").
+In: a `MappedWorkflow`, this machine's hardware, and what a search over a profile chose, if there is one. Out: a
+`SizedWorkflow` whose slices cover the environments of every component exactly, in whole strata (CONTRACT, "Slice
+invariance").
 Not in here: what crosses between GMIs (`comm_lowering`).
 """
 
@@ -10,32 +11,49 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.hardware import Hardware
 from gmiflow.ir.mapped import MappedWorkflow
+from gmiflow.ir.search import Search
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component, Workflow
+from gmiflow.passes.choice import origins, prediction, rejected, with_choice
 from gmiflow.plan import Backend, Execution
-
-STRATUM = 16
-"""Consecutive environments whose samples are permuted together (CONTRACT, "Slice invariance")."""
-
-MAX_GMI_PER_DEVICE = 10
-"""The paper's Algorithm 1 searches 10 down to 1 GMIs per GPU."""
-
-MODELLED_NUM_ENV = {"cpu": 256, "cuda": 4096}
-"""What `num_env = auto` becomes without a profile: TASKS' default on a GPU, a core-sized batch on the CPU."""
+from gmiflow.profiles.space import MAX_GMIS, REFERENCE, STRATUM, devices_of
 
 
-def size(mapped: MappedWorkflow, *, hardware: Hardware) -> SizedWorkflow:
+def size(mapped: MappedWorkflow, *, hardware: Hardware, search: Search | None = None) -> SizedWorkflow:
     """Decide numbers and cut the environments.
+
+    Args:
+        mapped: the workflow.
+        hardware: this machine.
+        search: over a profile; decides what is `auto`. Without one, defaults do.
 
     Raises:
         DiagnosticError: E0502 when a slice would not be whole strata, E0503 for an execution or backend
             that the target cannot run.
     """
+    if search is None:
+        return _size(mapped, hardware)
+    workflow = mapped.workflow
+    devices = len(devices_of(workflow.components[0], 0, workflow))
+    sized = _size(replace(mapped, workflow=with_choice(workflow, search, devices)), hardware)
+    return replace(
+        sized,
+        mapped=mapped,
+        origins=origins(workflow, search, sized.origins),
+        rejected=rejected(search),
+        search=search,
+        prediction=prediction(search, sized.num_env * workflow.horizon),
+    )
+
+
+def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
+    """As `size`, with what the workflow says and defaults."""
     workflow = mapped.workflow
     cores = workflow.target.cores or hardware.cores
     origins: list[tuple[str, str]] = []
@@ -43,7 +61,7 @@ def size(mapped: MappedWorkflow, *, hardware: Hardware) -> SizedWorkflow:
     num_env = _num_env(workflow, origins)
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(workflow, origins)
-    devices = [_devices(component, index, workflow) for index, component in enumerate(workflow.components)]
+    devices = [devices_of(component, index, workflow) for index, component in enumerate(workflow.components)]
     total = sum(len(d) for d in devices) * gmi_per_gpu
     crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
     alone = all(len(d) == 1 for d in devices) and gmi_per_gpu == 1
@@ -127,7 +145,7 @@ def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]])
         origins.append(("gmi_per_gpu", "given"))
         return given
     if workflow.target.device == "cpu":
-        share = max(1, min(cores, MAX_GMI_PER_DEVICE) // len(workflow.components))
+        share = max(1, min(cores, MAX_GMIS) // len(workflow.components))
         strata = _num_env(workflow, []) // math.gcd(STRATUM, _num_env(workflow, []))
         origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores)"))
         return max(1, min(share, strata))
@@ -140,7 +158,7 @@ def _num_env(workflow: Workflow, origins: list[tuple[str, str]]) -> int:
         origins.append(("num_env", "given"))
         return workflow.num_env
     origins.append(("num_env", "modelled: no profile for this machine"))
-    return MODELLED_NUM_ENV[workflow.target.device]
+    return REFERENCE[workflow.target.device]
 
 
 def _execution(workflow: Workflow, origins: list[tuple[str, str]]) -> Execution:
@@ -212,15 +230,6 @@ def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]], *, 
         return "timeshare"
     origins.append(("backend", f"default: {'several processes share a GPU' if crowd > 1 else 'one process per GPU'}"))
     return "mps" if crowd > 1 else "timeshare"
-
-
-def _devices(component: Component, index: int, workflow: Workflow) -> Sequence[int]:
-    """Devices of one component: where `place` puts it, else all, or one each when components fill the devices."""
-    placed = {device for stage in component.stages for device in stage.place or ()}
-    if placed:
-        return sorted(placed)
-    devices = workflow.target.devices
-    return [index % devices] if len(workflow.components) >= devices > 1 else range(devices)
 
 
 def _require_strata(workflow: Workflow, num_env: int, stratum: int, parts: int) -> None:

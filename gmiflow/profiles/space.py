@@ -12,7 +12,6 @@ from gmiflow.ir.search import Objective, Point
 from gmiflow.ir.workflow import Component, Workflow
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.calibration import CollectiveProfile, built_in
-from gmiflow.profiles.candidates import candidates
 from gmiflow.profiles.volumes import gradient_bytes, reductions
 
 STRATUM = 16
@@ -221,6 +220,8 @@ def _communicate_s(
     collectives: CollectiveProfile | None,
 ) -> tuple[tuple[int, float, float], ...]:
     """All-reduces of an iteration by GMIs per device: the cheapest composition, times the calls."""
+    from gmiflow.profiles.candidates import candidates  # sizing without a profile needs the constants only
+
     profile = collectives or built_in(workflow.target.device, workflow.target.gpu)
     size, calls = gradient_bytes(component)[0], reductions(component)
 
