@@ -69,7 +69,8 @@ def command(
         raise click.UsageError("--save keeps a plan that can be run, and --what-if makes none")
     if surface is not None:
         plan_surface.require_writable(surface)
-    found = answer(file, chosen_options(chosen), asked, "json" if form == "json" else "text")
+    options = chosen_options(chosen)
+    found = answer(file, options, asked, "json" if form == "json" else "text", options.algorithm)
     made = _report(found, asked, against, required=check)
     _write({"json": to_json, "svg": to_svg}[form](made) if form != "text" else text(made, show_all=show_all), output)
     if surface is not None:

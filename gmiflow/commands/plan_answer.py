@@ -93,8 +93,10 @@ def _plain(compilation: Compilation, hardware: Hardware, algorithm: Algorithm) -
     assert workflow is not None
     known = look_up(workflow, hardware)
     notes: tuple[str, ...] = ()
-    profile = known.valid.profile if known.valid is not None else None
-    if known.nearest is not None and known.key is not None:
+    given = compilation.evidence.stored if compilation.evidence is not None else None
+    stored = given or known.valid
+    profile = stored.profile if stored is not None else None
+    if stored is None and known.nearest is not None and known.key is not None:
         notes = (_stale(known.nearest.profile.key, known.key, known.differences),)
     search, failure = _search(workflow, hardware, profile, algorithm)
     return Answer(compilation=compilation, search=search, evidence=_evidence(profile), notes=(*notes, *failure))

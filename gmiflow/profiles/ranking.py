@@ -44,7 +44,7 @@ def judge(
     """What became of a point."""
     candidate = surface.candidate(point)
     if point == chosen.point:
-        return Verdict(candidate=chosen, chosen=True, term=space.objective, reason=_praise(chosen, space))
+        return Verdict(candidate=chosen, chosen=True, term=space.objective, reason=_praise(chosen, space, surface))
     found = next((m for m in measurements if m.point == point), None)
 
     def verdict(term: Term, reason: str) -> Verdict:
@@ -79,7 +79,9 @@ def ranked(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     )
 
 
-def _praise(chosen: Candidate, space: Space) -> str:
+def _praise(chosen: Candidate, space: Space, surface: Surface) -> str:
+    if not surface.fitted:
+        return "the default while nothing is measured"
     what = "the most steps per second" if space.objective == "throughput" else "the shortest time to a reward"
     return f"{what} of the points that were measured" if measured(chosen) else f"{what} by the model"
 
