@@ -16,6 +16,7 @@ from gmiflow.plan import Role, StagePlan
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
+from gmiflow.runtime.foreign.simulator import ForeignSimulator
 from gmiflow.runtime.noise import CounterNoise
 
 T = TypeVar("T")
@@ -88,8 +89,12 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
 
 
 def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
-    """A stage, before its setup; the clock names it while one of its `_STATE_CALLS` runs."""
-    stage = load_entry(plan.entry, base)()
+    """A stage, before its setup, in this interpreter."""
+    return _watched(load_entry(plan.entry, base)(), plan, clock)
+
+
+def _watched(stage: T, plan: StagePlan, clock: StageClock) -> T:
+    """``stage``, which the clock names while one of its `_STATE_CALLS` runs."""
     for name in _STATE_CALLS:
         if (call := getattr(stage, name, None)) is not None:
             object.__setattr__(stage, name, _clocked(call, plan.name, clock))
@@ -160,9 +165,10 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     agent.setup(_stage_context(context, agent_plan, communicator, noise, acting))
 
     clock.enter(clock.index(simulator_plan.name))
-    if simulator_plan.python is not None:
-        raise error(NOT_SUPPORTED, f"the simulator asks for another interpreter, {simulator_plan.python}")
-    simulator = _construct(simulator_plan, Simulator, clock)
+    if simulator_plan.python is None:
+        simulator = _construct(simulator_plan, Simulator, clock)
+    else:
+        simulator = _watched(ForeignSimulator(simulator_plan, context.training), simulator_plan, clock)
     simulator.setup(_stage_context(context, simulator_plan, communicator, noise, None))
 
     trainer = None

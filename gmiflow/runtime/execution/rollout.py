@@ -18,7 +18,8 @@ from gmiflow.plan import EdgePlan, TrainingPlan
 from gmiflow.runtime.execution.types import TensorType, describe
 from gmiflow.runtime.failure import PORT_MISMATCH, error
 
-_STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
+STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
+"""Ports of every simulator that the episode statistics are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +116,11 @@ class Rollout:
                 tensors[field.field] = stored[field.label] = buffer
             port = edge.target.partition(".")[2]
             self.batch[port] = tensors[None] if None in tensors else {str(k): v for k, v in tensors.items()}
-        for port, text in _STATISTICS.items():
+        for port, text in STATISTICS.items():
             field = Field(routes.simulator, port, None, TensorType.parse(text))
             if field.label not in stored:
                 stored[field.label] = self._allocate(field, (horizon, num_env), True)
-        self.reward, self.terminated, self.truncated = (stored[f"{routes.simulator}.{p}"] for p in _STATISTICS)
+        self.reward, self.terminated, self.truncated = (stored[f"{routes.simulator}.{p}"] for p in STATISTICS)
 
     def _allocate(self, field: Field, shape: tuple[int, ...], lift: bool) -> Tensor:
         buffer = torch.zeros(shape, dtype=field.type.dtype, device=self._device)
