@@ -7,7 +7,6 @@ from __future__ import annotations
 
 # pyright: reportMissingImports=false
 # mjlab is not installed where gmiflow is.
-
 from typing import Any
 
 MISSING = (
