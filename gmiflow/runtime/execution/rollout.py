@@ -59,6 +59,11 @@ def fields_of(edge: EdgePlan) -> tuple[Field, ...]:
     return () if edge.type == "weights" else (Field(stage, port, None, TensorType.parse(edge.type)),)
 
 
+def kind_name(field: Field, *, lift: bool) -> str:
+    """What `ChannelPlan.groups` calls the buffer of a field: its label, and "@last" when it is taken once."""
+    return field.label if lift else f"{field.label}@last"
+
+
 class Routes:
     """The edges of one training, sorted by what the loop does with them.
 
@@ -100,7 +105,17 @@ class Rollout:
         reward, terminated, truncated: [horizon, num_env], of the simulator.
     """
 
-    def __init__(self, routes: Routes, *, horizon: int, num_env: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        horizon: int,
+        num_env: int,
+        device: torch.device,
+        storage: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Allocate; what ``storage`` has by `kind_name` is used in place of new memory."""
+        self._storage = storage or {}
         self._num_env = num_env
         self._device = device
         self._routes = routes
@@ -123,7 +138,9 @@ class Rollout:
         self.reward, self.terminated, self.truncated = (stored[f"{routes.simulator}.{p}"] for p in STATISTICS)
 
     def _allocate(self, field: Field, shape: tuple[int, ...], lift: bool) -> Tensor:
-        buffer = torch.zeros(shape, dtype=field.type.dtype, device=self._device)
+        buffer = self._storage.get(kind_name(field, lift=lift))
+        if buffer is None:
+            buffer = torch.zeros(shape, dtype=field.type.dtype, device=self._device)
         if lift:
             self._steps[field.stage].append((field, buffer.unbind(0)))
         else:
