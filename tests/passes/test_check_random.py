@@ -54,20 +54,20 @@ def examine(text):
     assert places == sorted(places)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(edited())
 def test_edits_of_real_files(text):
     examine(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text(text):
     examine(text)
     examine("edition 1\n" + text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*FRAGMENTS, "a", " = ", "simulator s", "workflow w", "target t", "a.b"]), max_size=40))
 def test_any_words(words):
     examine("edition 1\n" + " ".join(words))
