@@ -97,28 +97,46 @@ def compile_file(
 
 
 def compile_checked(
-    checked: CheckResult, *, hardware: Hardware, stop_after: str = "python", options: Options = Options()
+    checked: CheckResult,
+    *,
+    hardware: Hardware,
+    stop_after: str = "python",
+    options: Options = Options(),
+    evidence: Evidence | None = None,
 ) -> Compilation:
-    """Run the passes after the checker, as `compile_file` does."""
+    """Run the passes after the checker, as `compile_file` does.
+
+    Args:
+        checked: the file.
+        hardware: this machine.
+        stop_after: the last stage.
+        options: as of `compile_file`.
+        evidence: what to decide by; None to look for it.
+    """
     if checked.workflow is None or stop_after in ("ast", "check"):
         return Compilation(checked=checked, diagnostics=checked.diagnostics, workflow=checked.workflow)
     reached: dict[str, object] = {"workflow": checked.workflow}
     found: Sequence[Diagnostic] = ()
     try:
         with without_collections():
-            _lower(checked.workflow, hardware, stop_after, options, reached)
+            _lower(checked.workflow, hardware, stop_after, options, evidence, reached)
     except DiagnosticError as error:
         found = error.diagnostics
     return Compilation(checked=checked, diagnostics=(*checked.diagnostics, *found), **reached)  # type: ignore[arg-type]
 
 
 def _lower(
-    workflow: Workflow, hardware: Hardware, stop_after: str, options: Options, reached: dict[str, object]
+    workflow: Workflow,
+    hardware: Hardware,
+    stop_after: str,
+    options: Options,
+    given: Evidence | None,
+    reached: dict[str, object],
 ) -> None:
     verify.verify_workflow(workflow)
     if stop_after == "ir":
         return
-    evidence = reached["evidence"] = _gather(workflow, hardware, options)
+    evidence = reached["evidence"] = given or _gather(workflow, hardware, options)
     mapped = reached["mapped"] = map_workflow(workflow)
     verify.verify_mapped(mapped)
     if stop_after == "mapping":

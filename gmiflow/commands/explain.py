@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -14,7 +14,6 @@ from gmiflow.commands.compile import emitted
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import closest
-from gmiflow.ir.search import Algorithm
 from gmiflow.pipeline import Compilation, compile_file
 
 STAGES = ("mapping", "sizing", "comm")
@@ -57,8 +56,7 @@ def _decision(what: str, file: str, chosen: dict[str, Any], form: str, *, show_a
     if what == "sizing":
         from gmiflow.commands import explain_sizing
 
-        algorithm = cast("Algorithm", chosen.get("algorithm") or "improved")
-        return explain_sizing.explained(file, chosen_options(chosen), algorithm, form, show_all=show_all)
+        return explain_sizing.explained(file, chosen_options(chosen), form, show_all=show_all)
     compilation = compile_file(file, chosen_options(chosen), stop_after=what)
     finish(compilation.diagnostics, form if compilation.failed else "text")
     if compilation.workflow is None:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from gmiflow.commands.plan_answer import answer
 from gmiflow.commands.plan_report import Report, Row, report
-from gmiflow.commands.plan_text import TABLE_WIDTH, candidates, decided, evidence, to_json
+from gmiflow.commands.plan_text import TABLE_WIDTH, candidates, decided, rests_on, to_json
 from gmiflow.commands.text_table import text_table
 from gmiflow.commands.what_if import WhatIf
-from gmiflow.ir.search import Algorithm
 from gmiflow.pipeline import Options
 
 ALGORITHMS = {
@@ -27,18 +26,17 @@ STOPS = {
 MOST_MODELLED = 10
 
 
-def explained(file: str, options: Options, algorithm: Algorithm, form: str, *, show_all: bool = False) -> str:
+def explained(file: str, options: Options, form: str, *, show_all: bool = False) -> str:
     """The search for a file as text or JSON; exits with the diagnostics of a file with errors.
 
     Args:
         file: the `.gmi` file.
         options: of the compiler.
-        algorithm: which search.
         form: "text" or "json".
         show_all: list every point.
     """
-    found = answer(file, options, WhatIf(), form, algorithm)
-    made = report(found.compilation, search=found.search, evidence=found.evidence, notes=found.notes)
+    found = answer(file, options, WhatIf(), form)
+    made = report(found.compilation, search=found.search, grounds=found.grounds, notes=found.notes)
     return to_json(made) if form == "json" else text(made, show_all=show_all)
 
 
@@ -49,7 +47,7 @@ def text(made: Report, *, show_all: bool = False) -> str:
     lines = [
         f"sizing of workflow {made.workflow} of {made.file} on target {target.name} ({device})",
         f"algorithm {made.algorithm}: {ALGORITHMS[made.algorithm]}" if made.algorithm else "nothing was found",
-        f"objective {made.objective}; {evidence(made.evidence)}",
+        f"objective {made.objective}; {rests_on(made.grounds)}",
     ]
     parts = [lines, ["decided", *decided(made)]]
     if made.rows:

@@ -69,8 +69,7 @@ def command(
         raise click.UsageError("--save keeps a plan that can be run, and --what-if makes none")
     if surface is not None:
         plan_surface.require_writable(surface)
-    options = chosen_options(chosen)
-    found = answer(file, options, asked, "json" if form == "json" else "text", options.algorithm)
+    found = answer(file, chosen_options(chosen), asked, "json" if form == "json" else "text")
     made = _report(found, asked, against, required=check)
     _write({"json": to_json, "svg": to_svg}[form](made) if form != "text" else text(made, show_all=show_all), output)
     if surface is not None:
@@ -95,7 +94,7 @@ def _report(found: Answer, asked: what_if.WhatIf, against: str | None, *, requir
     return report(
         found.compilation,
         search=found.search,
-        evidence=found.evidence,
+        grounds=found.grounds,
         what_if=str(asked),
         difference=difference,
         notes=found.notes,

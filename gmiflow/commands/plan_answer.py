@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from gmiflow.commands import what_if
-from gmiflow.commands.plan_report import Evidence
+from gmiflow.commands.plan_report import Grounds
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import Hardware, detect
-from gmiflow.ir.search import Algorithm, Search
+from gmiflow.ir.search import Search
 from gmiflow.ir.workflow import Workflow
-from gmiflow.pipeline import Compilation, Options, compile_file
+from gmiflow.pipeline import Compilation, Options, compile_checked, compile_file
 from gmiflow.plan import LaunchPlan
+from gmiflow.profiles.evidence import Evidence
 from gmiflow.profiles.projection import Projection, project_profile, project_search, projection
 from gmiflow.profiles.search import choose, space_of
 from gmiflow.profiles.store import collectives_for, look_up, workloads_of
@@ -32,21 +36,19 @@ class Answer:
     """What was compiled and what it rests on.
 
     Attributes:
-        search: what the sizing looked at.
+        search: what the sizing looked at; by the model alone where nothing was measured.
         before: the plan that a question was about, None without one.
-        notes: sentences about the evidence.
+        notes: sentences about the grounds.
     """
 
     compilation: Compilation
     search: Search | None
-    evidence: Evidence | None
+    grounds: Grounds | None
     before: LaunchPlan | None = None
     notes: tuple[str, ...] = ()
 
 
-def answer(
-    file: str, options: Options, asked: what_if.WhatIf, output: str = "text", algorithm: Algorithm = "improved"
-) -> Answer:
+def answer(file: str, options: Options, asked: what_if.WhatIf, output: str = "text") -> Answer:
     """Compile as `gmiflow run` does, and once more as asked; exits with the diagnostics of a file with errors.
 
     Args:
@@ -54,104 +56,115 @@ def answer(
         options: of the compiler.
         asked: `--what-if`.
         output: how diagnostics are written.
-        algorithm: of the search.
 
     Raises:
         click.UsageError: for a question that has no answer.
     """
     hardware = detect()
-    compilation = _compiled(file, options, hardware)
+    compilation = compile_file(file, options, hardware=hardware, stop_after="plan", require_workflow=True)
     _finish(compilation, output)
-    assert compilation.workflow is not None
     if not asked:
-        return _plain(compilation, hardware, algorithm)
-    wished = what_if.asked(options, asked, compilation.workflow.target)
-    second = _compiled(file, wished, hardware)
+        return _plain(compilation, hardware, options)
+    assert compilation.workflow is not None
+    base = compilation.workflow.target
+    wished = what_if.asked(options, asked, base)
+    second = compile_file(file, wished, hardware=hardware, stop_after="check", require_workflow=True)
     _refuse_unknown_target(second.diagnostics, asked)
     _finish(second, output, known=compilation.diagnostics)
     assert second.workflow is not None
-    if second.workflow.target == compilation.workflow.target:
-        found = _plain(second, hardware, algorithm)
+    if second.workflow.target == base:
+        second = compile_checked(second.checked, hardware=hardware, stop_after="plan", options=wished)
+        _finish(second, output, known=compilation.diagnostics)
+        found = _plain(second, hardware, wished)
     else:
-        found = _projected(second, hardware, algorithm)
-    return Answer(
-        compilation=found.compilation,
-        search=found.search,
-        evidence=found.evidence,
-        before=compilation.plan,
-        notes=found.notes,
-    )
+        found = _projected(second, hardware, wished)
+        _finish(found.compilation, output, known=(*compilation.diagnostics, *second.diagnostics))
+    return dataclasses.replace(found, before=compilation.plan)
 
 
-def _compiled(file: str, options: Options, hardware: Hardware) -> Compilation:
-    return compile_file(file, options, hardware=hardware, stop_after="plan", require_workflow=True)
-
-
-def _plain(compilation: Compilation, hardware: Hardware, algorithm: Algorithm) -> Answer:
-    """With the profile of this machine, if there is a valid one."""
-    workflow = compilation.workflow
+def _plain(compilation: Compilation, hardware: Hardware, options: Options) -> Answer:
+    """By what the compilation was decided by."""
+    workflow, evidence = compilation.workflow, compilation.evidence
     assert workflow is not None
-    known = look_up(workflow, hardware)
-    notes: tuple[str, ...] = ()
-    given = compilation.evidence.stored if compilation.evidence is not None else None
-    stored = given or known.valid
-    profile = stored.profile if stored is not None else None
-    if stored is None and known.nearest is not None and known.key is not None:
-        notes = (_stale(known.nearest.profile.key, known.key, known.differences),)
-    search, failure = _search(workflow, hardware, profile, algorithm)
-    return Answer(compilation=compilation, search=search, evidence=_evidence(profile), notes=(*notes, *failure))
+    if evidence is None or evidence.search is None:
+        search = _modelled(workflow, hardware, options)
+        return Answer(
+            compilation=compilation,
+            search=search if search is not None and _agrees(search, compilation) else None,
+            grounds=None,
+            notes=_stale(workflow, hardware),
+        )
+    profile = evidence.stored.profile if evidence.stored is not None else None
+    return Answer(compilation=compilation, search=evidence.search, grounds=_grounds(profile))
 
 
-def _projected(compilation: Compilation, hardware: Hardware, algorithm: Algorithm) -> Answer:
+def _projected(checked: Compilation, hardware: Hardware, options: Options) -> Answer:
     """With the stored profile that is nearest to the hardware in question, carried over to it."""
     from gmiflow.profiles.workload_key import key_of
 
-    workflow = compilation.workflow
+    workflow = checked.workflow
     assert workflow is not None
     goal = key_of(workflow, hardware)
-    found = _nearest(workflow, goal)
+    found = _nearest(_stored(workflow, options), goal)
     if found is None:
-        search, failure = _search(workflow, hardware, None, algorithm)
-        return Answer(compilation=compilation, search=search, evidence=None, notes=failure)
+        plain = dataclasses.replace(options, use_profiles=False)
+        made = compile_checked(checked.checked, hardware=hardware, stop_after="plan", options=plain)
+        return _plain(made, hardware, options)
     profile, factor = found
-    moved = project_profile(profile, goal, factor)
-    search, failure = _search(workflow, hardware, moved, algorithm)
-    return Answer(
-        compilation=compilation,
-        search=None if search is None else project_search(search, factor),
-        evidence=_evidence(profile, factor.basis),
-        notes=failure,
+    search = _modelled(workflow, hardware, options, project_profile(profile, goal, factor))
+    search = project_search(search, factor) if search is not None else None
+    made = compile_checked(
+        checked.checked, hardware=hardware, stop_after="plan", options=options, evidence=Evidence(search=search)
     )
+    return Answer(compilation=made, search=search, grounds=_grounds(profile, factor.basis))
 
 
-def _nearest(workflow: Workflow, goal: ProfileKey) -> tuple[WorkloadProfile, Projection] | None:
+def _stored(workflow: Workflow, options: Options) -> Sequence[WorkloadProfile]:
+    """The profile that was named, or all that are kept of the workflow."""
+    if options.profile is None:
+        return [stored.profile for stored in workloads_of(workflow)]
+    try:
+        return [WorkloadProfile.from_json(Path(options.profile).read_text(encoding="utf-8"))]
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--profile {options.profile}: {error}") from error
+
+
+def _nearest(profiles: Sequence[WorkloadProfile], goal: ProfileKey) -> tuple[WorkloadProfile, Projection] | None:
     """The profile of the same workload whose processor is the most like the goal, None without any."""
     found: list[tuple[float, int, WorkloadProfile, Projection]] = []
-    for index, stored in enumerate(workloads_of(workflow)):
-        key = stored.profile.key
-        factor = projection(key, goal)
-        if factor is not None and set(key.differences(goal)) <= HARDWARE:
-            found.append((factor.high / factor.low, index, stored.profile, factor))
+    for index, profile in enumerate(profiles):
+        factor = projection(profile.key, goal)
+        measured = any(m.status == "ok" for m in profile.measurements)
+        if factor is not None and measured and set(profile.key.differences(goal)) <= HARDWARE:
+            found.append((factor.high / factor.low, index, profile, factor))
     best = min(found, key=lambda item: item[:2], default=None)
     return None if best is None else best[2:]
 
 
-def _search(
-    workflow: Workflow, hardware: Hardware, profile: WorkloadProfile | None, algorithm: Algorithm
-) -> tuple[Search | None, tuple[str, ...]]:
-    """The search; None and why where no point can be run, or Algorithm 1 compares none."""
+def _modelled(
+    workflow: Workflow, hardware: Hardware, options: Options, profile: WorkloadProfile | None = None
+) -> Search | None:
+    """A search; None where no point can be run, or Algorithm 1 compares none."""
     target = workflow.target
+    if target.mapping not in ("auto", "dp_only"):
+        return None
     collectives = collectives_for(hardware, target.device, target.gpu, target.devices)
     try:
-        return choose(space_of(workflow, hardware, collectives), profile, algorithm), ()
-    except ValueError as problem:
-        return None, (str(problem),)
+        return choose(space_of(workflow, hardware, collectives), profile, options.algorithm)
+    except ValueError:
+        return None
 
 
-def _evidence(profile: WorkloadProfile | None, basis: str = "") -> Evidence | None:
+def _agrees(search: Search, compilation: Compilation) -> bool:
+    """Whether a search took what the compiler's defaults took, so that its numbers are about the plan."""
+    sized, point = compilation.sized, search.chosen.point
+    return sized is not None and (point.gmis, point.execution) == (sized.gmi_per_gpu, sized.execution)
+
+
+def _grounds(profile: WorkloadProfile | None, basis: str = "") -> Grounds | None:
     if profile is None:
         return None
-    return Evidence(
+    return Grounds(
         source=profile.source,
         date=profile.date,
         processor=profile.key.processor,
@@ -160,12 +173,16 @@ def _evidence(profile: WorkloadProfile | None, basis: str = "") -> Evidence | No
     )
 
 
-def _stale(then: ProfileKey, now: ProfileKey, differences: tuple[str, ...]) -> str:
-    """Why a stored profile does not count."""
+def _stale(workflow: Workflow, hardware: Hardware) -> tuple[str, ...]:
+    """Why the nearest stored profile does not count, in one sentence, if there is one."""
     from gmiflow.profiles.workload_key import difference_text
 
-    words = "; ".join(difference_text(name, then, now) for name in differences)
-    return f"a stored profile does not count here: {words}"
+    known = look_up(workflow, hardware)
+    if known.nearest is None or known.key is None:
+        return ()
+    then = known.nearest.profile.key
+    words = "; ".join(difference_text(name, then, known.key) for name in known.differences)
+    return (f"a stored profile does not count here: {words}",)
 
 
 def _finish(compilation: Compilation, output: str, known: tuple[Diagnostic, ...] = ()) -> None:

@@ -6,6 +6,7 @@ Numbers are marked "measured" (just now), "cached" (measured before, from a stor
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +25,9 @@ STAGES = {
     "communicate": "the update's communication",
 }
 """Terms of an iteration in words."""
+
+WORTH_MEASURING = 1.02
+"""Speed in relation to the chosen plan from which a plan that was not measured is pointed out."""
 
 CANNOT = ("memory", "failed", "illegal", "not_visited")
 """Terms of plans whose speed decided nothing."""
@@ -86,7 +90,7 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Grounds:
     """What the numbers rest on.
 
     Attributes:
@@ -115,7 +119,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A plan with the evidence.
+    """A plan with what it rests on.
 
     Attributes:
         what_if: questions that were asked, "" for the plan itself.
@@ -129,7 +133,7 @@ class Report:
     workflow: str
     target: Target
     what_if: str
-    evidence: Evidence | None
+    grounds: Grounds | None
     algorithm: str
     objective: str
     decisions: tuple[Decision, ...]
@@ -155,7 +159,7 @@ def report(
     compilation: Compilation,
     *,
     search: Search | None,
-    evidence: Evidence | None = None,
+    grounds: Grounds | None = None,
     what_if: str = "",
     difference: Difference | None = None,
     notes: tuple[str, ...] = (),
@@ -166,7 +170,7 @@ def report(
     Args:
         compilation: with a plan.
         search: what the sizing looked at, None when it had nothing to choose.
-        evidence: the profile behind the numbers.
+        grounds: the profile behind the numbers.
         what_if: the questions, as text.
         difference: against the last plan.
         notes: besides those of the search.
@@ -181,6 +185,7 @@ def report(
         "backend": sized.backend,
     }
     origins = dict(sized.origins)
+    found = rows(search, fresh=fresh) if search else ()
     decisions = [Decision(name="mapping", value=sized.mapped.template, origin=sized.mapped.origin)]
     decisions += [Decision(name=name, value=str(value), origin=origins.get(name, "")) for name, value in values.items()]
     return Report(
@@ -188,15 +193,15 @@ def report(
         workflow=workflow.name,
         target=workflow.target,
         what_if=what_if,
-        evidence=evidence,
+        grounds=grounds,
         algorithm=search.algorithm if search else "",
         objective=search.objective if search else workflow.sizing.objective,
         decisions=tuple(decisions),
         devices=devices(plan, workflow.target.gpu, workflow.target.sm_count),
-        rows=rows(search, fresh=fresh) if search else (),
+        rows=found,
         mapping=sized.mapped.template,
         rejected_mappings=sized.mapped.rejected,
-        notes=(*notes, *(search.notes if search else ())),
+        notes=(*notes, *(search.notes if search else ()), *_unmeasured(found)),
         difference=difference,
         plan=plan,
     )
@@ -210,6 +215,16 @@ def rows(search: Search, *, fresh: bool = False) -> tuple[Row, ...]:
         verdict = Verdict(candidate=unsliced, chosen=False, term="throughput", reason="the plan without slicing")
         found.insert(1, _row(verdict, search, fresh=fresh))
     return tuple(found)
+
+
+def _unmeasured(found: Sequence[Row]) -> tuple[str, ...]:
+    """A sentence about plans that may be faster than the chosen one, when something was measured."""
+    speeds = [row.relative or 0.0 for row in found if row.term == "unmeasured"]
+    better = [speed for speed in speeds if speed > WORTH_MEASURING]
+    if not better or all(row.steps_per_s.mark == "modelled" for row in found):
+        return ()
+    count = f"{len(better)} plan{'s' if len(better) > 1 else ''} that nobody measured"
+    return (f"{count} may be up to {max(better):.2f} times as fast by the model: `gmiflow profile` goes on measuring",)
 
 
 def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:

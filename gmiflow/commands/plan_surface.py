@@ -56,7 +56,7 @@ def surface(report: Report) -> Surface:
             best[place] = row
     cells = tuple(_cell(best[place]) for place in sorted(best))
     words = [f"workflow {report.workflow} of {report.file}", f"target {report.target.name}"]
-    words += [report.evidence.processor] if report.evidence else ["nothing measured"]
+    words += [report.grounds.processor] if report.grounds else ["nothing measured"]
     words += [_same(report.rows)]
     return Surface(
         title=f"Search of {report.workflow}",

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 
-from gmiflow.commands.plan_report import Difference, Evidence, Figure, Report, Row
+from gmiflow.commands.plan_report import Difference, Figure, Grounds, Report, Row
 from gmiflow.commands.plan_view import headline
 from gmiflow.commands.text_table import text_table
 from gmiflow.graphs.devices_svg import svg
@@ -57,11 +57,11 @@ def _head(report: Report) -> list[str]:
     lines = headline(report.plan)
     if report.what_if:
         lines.insert(0, f"what if {report.what_if}")
-    lines.append(evidence(report.evidence))
+    lines.append(rests_on(report.grounds))
     return lines
 
 
-def evidence(found: Evidence | None) -> str:
+def rests_on(found: Grounds | None) -> str:
     """One line about the profile."""
     if found is None:
         return "no profile of this workload: numbers are built-in defaults; `gmiflow profile` measures"
@@ -71,7 +71,7 @@ def evidence(found: Evidence | None) -> str:
 
 
 def _unpredicted(report: Report) -> str:
-    chosen = "everything is given" if report.evidence else "there is no profile"
+    chosen = "everything is given" if report.grounds else "there is no profile"
     return f"  nothing: {chosen}, and nothing was searched"
 
 

@@ -25,6 +25,18 @@ def headline(plan: LaunchPlan) -> list[str]:
     return lines
 
 
+def promise(plan: LaunchPlan) -> list[str]:
+    """What is expected of the plan, one line per kind of training; nothing where nothing was predicted."""
+    found: dict[str, list[str]] = {}
+    for training in plan.trainings:
+        prediction = training.prediction
+        if prediction is not None:
+            between = f"{prediction.steps_per_s_low:,.0f} to {prediction.steps_per_s_high:,.0f}"
+            words = f"{prediction.steps_per_s:,.0f} environment steps/s ({between}), {prediction.origin}"
+            found.setdefault(words, []).append(training.name)
+    return [f"predicted for {names[0] if len(names) == 1 else 'each training'}: {w}" for w, names in found.items()]
+
+
 def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
     gmis = plan.members(training.name)
     sizes = sorted({gmi.num_env for gmi in gmis}, reverse=True)

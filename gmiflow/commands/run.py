@@ -20,7 +20,7 @@ from gmiflow.commands.compile import write
 from gmiflow.commands.failures import as_diagnostic
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
-from gmiflow.commands.plan_view import headline, table
+from gmiflow.commands.plan_view import headline, promise, table
 from gmiflow.commands.report import finish, show, unless_unwritable
 from gmiflow.pipeline import compile_file
 from gmiflow.plan import LaunchPlan, PlanError
@@ -151,7 +151,7 @@ def _show_plan(plan: LaunchPlan) -> None:
     from rich.console import Console
 
     with unless_unwritable():
-        for line in headline(plan):
+        for line in (*headline(plan), *promise(plan)):
             click.echo(line, err=True)
         Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
 

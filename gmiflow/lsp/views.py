@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gmiflow.commands.compile import emitted
-from gmiflow.commands.plan_view import headline
+from gmiflow.commands.plan_view import headline, promise
 from gmiflow.diagnostics import render_text
 from gmiflow.graphs.diagram import diagram
 from gmiflow.graphs.svg import svg
@@ -19,7 +19,7 @@ def explanation(analysis: Analysis, workflow: str) -> str:
         if compiled.failed or compiled.plan is None:
             parts.append(render_text(compiled.diagnostics))
             continue
-        parts.append("\n".join(headline(compiled.plan)) + "\n")
+        parts.append("\n".join((*headline(compiled.plan), *promise(compiled.plan))) + "\n")
         parts += [f"{stage}\n{emitted(compiled, stage)}" for stage in ("mapping", "sizing", "comm")]
     return "\n".join(parts) or _failure(analysis, workflow)
 

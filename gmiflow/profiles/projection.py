@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gmiflow.ir.search import Candidate, Estimate, Search
+from gmiflow.ir.search import Candidate, Estimate, Search, Verdict
 from gmiflow.profiles.workload import Measurement, ProfileKey, WorkloadProfile
 
 MARGIN = 0.1
@@ -119,8 +119,16 @@ def project_search(search: Search, factor: Projection) -> Search:
         search,
         chosen=projected(search.chosen),
         unsliced=projected(search.unsliced) if search.unsliced is not None else None,
-        verdicts=tuple(replace(verdict, candidate=projected(verdict.candidate)) for verdict in search.verdicts),
+        verdicts=tuple(
+            replace(verdict, candidate=projected(verdict.candidate), reason=_reason(verdict))
+            for verdict in search.verdicts
+        ),
     )
+
+
+def _reason(verdict: Verdict) -> str:
+    """What is left of a reason whose measurements are of another processor."""
+    return f"{verdict.reason}, carried over" if verdict.chosen else verdict.reason
 
 
 def _cores(before: int, after: int) -> Projection:

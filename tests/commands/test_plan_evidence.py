@@ -30,7 +30,7 @@ RATE = 8192 * 16 / 0.0376
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with ant.gmi and the profile beside it, as valid as if it had been measured here."""
-    place = tmp_path_factory.mktemp("evidence")
+    place = tmp_path_factory.mktemp("grounds")
     shutil.copy(ROOT / "examples" / "ant.gmi", place)
     keep(place, key=key_of(workflow(place), detect()))
     return place
@@ -95,8 +95,8 @@ class TestPlan:
             assert found["steps_per_s"]["mark"] == ("cached" if measured else "modelled")
             speed = found["steps_per_s"]
             assert speed["low"] <= speed["value"] <= speed["high"]
-        assert given["evidence"]["measurements"] == 10
-        assert given["evidence"]["date"] == "2026-11-30"
+        assert given["grounds"]["measurements"] == 10
+        assert given["grounds"]["date"] == "2026-11-30"
 
     def test_the_text_says_what_the_json_says(self, folder, given):
         text = call(folder, "--num-env", 8192, "--all")
@@ -128,7 +128,7 @@ class TestPlan:
         shutil.copy(folder / "ant.gmi", tmp_path)
         keep(tmp_path, key=replace(key_of(workflow(tmp_path), detect()), torch="1.0"))
         found = data(tmp_path, "--num-env", 8192)
-        assert found["evidence"] is None
+        assert found["grounds"] is None
         assert any("torch 1.0" in note for note in found["notes"])
         assert {r["steps_per_s"]["mark"] for r in found["rows"]} == {"modelled"}
 
@@ -146,7 +146,7 @@ class TestQuestions:
         assert speed["low"] == pytest.approx(0.98 * RATE * 3350 / 4800 / 1.1, rel=1e-6)
         assert speed["high"] == pytest.approx(1.02 * RATE * 1.1, rel=1e-6)
         assert {r["steps_per_s"]["mark"] for r in asked["rows"]} == {"modelled"}
-        assert "bandwidth 0.70x" in asked["evidence"]["basis"]
+        assert "bandwidth 0.70x" in asked["grounds"]["basis"]
         assert "bandwidth 0.70x" in call(folder, "--num-env", 8192, "--what-if", "target=h100")
 
     def test_eight_gpus_take_a_part_of_the_environments_each(self, folder):
@@ -159,7 +159,7 @@ class TestQuestions:
 
     def test_the_cpu_cannot_be_modelled_from_a_gpu(self, folder):
         asked = data(folder, "--num-env", 8192, "--what-if", "target=cpu")
-        assert asked["evidence"] is None
+        assert asked["grounds"] is None
         assert {r["steps_per_s"]["mark"] for r in asked["rows"]} == {"modelled"}
         assert any("nothing was measured" in note for note in asked["notes"])
 

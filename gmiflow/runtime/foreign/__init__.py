@@ -1,1 +1,0 @@
-"""Simulators in an interpreter of their own: the shim that hosts a class there, and the GMI's side of it."""
