@@ -85,6 +85,8 @@ TITLES: Final[dict[str, str]] = {
     "E0714": "a GMI ran out of GPU memory",
     "E0715": "a task cannot be drawn",
     "E0716": "a training has numbers that are not finite",
+    "E0717": "the interpreter that a simulator asks for cannot be used",
+    "E0718": "the interpreter of a simulator ended or fell silent",
     # Wxxxx: lint
     "W0101": "allow comment without a reason",
     "W0102": "allow comment that allows nothing",

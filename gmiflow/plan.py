@@ -24,6 +24,7 @@ Execution: TypeAlias = Literal["eager", "graph", "overlap"]
 Template: TypeAlias = Literal["dp_only", "dp_mp", "e_at", "ea_t", "mp_dp"]
 Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
 CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid"]
+ChannelKind: TypeAlias = Literal["host", "ipc"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
@@ -209,6 +210,34 @@ class CollectivePlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelPlan:
+    """A ring of slots through which GMIs with the agent hand rollouts to one GMI with the trainer.
+
+    Attributes:
+        name: unique in the plan, for example "train.experience.2".
+        kind: where the slots lie: "host" is shared memory of the host, "ipc" memory of the GPU that all members use.
+        producers: ids of the GMIs that collect, in order of their environments.
+        consumer: id of the GMI that trains.
+        depth: rollouts that may be under way besides the one that is being trained on.
+        on_full: whether a producer waits, or the oldest rollout that nobody has read is dropped.
+        env_offset, num_env: range of global environment ids that a slot holds.
+        groups: what is packed together, as "stage.port" or "stage.port.field", with "@last" for what is taken
+            once after the last step; one transfer each.
+    """
+
+    name: str
+    training: str
+    kind: ChannelKind
+    producers: tuple[int, ...]
+    consumer: int
+    depth: int
+    on_full: Literal["block", "drop_oldest"]
+    env_offset: int
+    num_env: int
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
     """Everything that `gmiflow run` starts."""
 
@@ -219,6 +248,7 @@ class LaunchPlan:
     trainings: tuple[TrainingPlan, ...]
     gmis: tuple[GMIPlan, ...]
     collectives: tuple[CollectivePlan, ...]
+    channels: tuple[ChannelPlan, ...] = ()
 
     def training(self, name: str) -> TrainingPlan:
         """The training called ``name``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gmiflow.plan import CollectivePlan, GMIPlan, LaunchPlan, PlanError, TrainingPlan
+from gmiflow.plan import ChannelPlan, CollectivePlan, GMIPlan, LaunchPlan, PlanError, TrainingPlan
 
 MOST = 2**53
 """Largest count: what every reader of JSON can hold exactly."""
@@ -62,6 +62,9 @@ def validate(plan: LaunchPlan) -> None:
     _unique((group.name for group in plan.collectives), "plan.collectives", ".name")
     for index, group in enumerate(plan.collectives):
         _collective(plan, group, by_name, f"plan.collectives[{index}]")
+    _unique((channel.name for channel in plan.channels), "plan.channels", ".name")
+    for index, channel in enumerate(plan.channels):
+        _channel(plan, channel, by_name, f"plan.channels[{index}]")
     members: dict[str, list[GMIPlan]] = {name: [] for name in by_name}
     for gmi in plan.gmis:
         members[gmi.training].append(gmi)
@@ -72,6 +75,7 @@ def validate(plan: LaunchPlan) -> None:
         path = f"plan.trainings[{index}]"
         _environments(training, members[training.name], path)
         _reduced(training, members[training.name], groups[training.name], path)
+        _fed(training, members[training.name], [c for c in plan.channels if c.training == training.name], path)
 
 
 def _training(training: TrainingPlan, path: str) -> None:
@@ -142,6 +146,50 @@ def _collective(plan: LaunchPlan, group: CollectivePlan, trainings: dict[str, Tr
         _require(0 <= member < len(plan.gmis), place, f"there is no GMI {member}")
         own = plan.gmis[member].training
         _require(own == group.training, place, f"GMI {member} is of training {own!r}, not {group.training!r}")
+
+
+def _channel(plan: LaunchPlan, channel: ChannelPlan, trainings: dict[str, TrainingPlan], path: str) -> None:
+    """One channel: from GMIs with the agent to one with the trainer, all of its training."""
+    _require(channel.training in trainings, f"{path}.training", f"there is no training {channel.training!r}")
+    _counts(channel, ("depth", "num_env"), path)
+    _not_negative(channel.env_offset, f"{path}.env_offset")
+    _require(len(channel.producers) > 0, f"{path}.producers", "there is none")
+    _unique(channel.producers, f"{path}.producers", "")
+    roles = {stage.name: stage.role for stage in trainings[channel.training].stages}
+    ends = [(f"{path}.producers[{i}]", gmi, "agent") for i, gmi in enumerate(channel.producers)]
+    for place, number, role in (*ends, (f"{path}.consumer", channel.consumer, "trainer")):
+        _require(0 <= number < len(plan.gmis), place, f"there is no GMI {number}")
+        gmi = plan.gmis[number]
+        _require(gmi.training == channel.training, place, f"GMI {number} is of training {gmi.training!r}")
+        held = {roles.get(name) for name in gmi.stages}
+        _require(role in held and held != set(roles.values()), place, f"GMI {number} does not run the {role} alone")
+    dropping = channel.on_full == "drop_oldest"
+    _require(not dropping or len(channel.producers) == 1, f"{path}.producers", "a channel that drops has one producer")
+
+
+def _fed(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan], path: str) -> None:
+    """Where agent and trainer are in different GMIs, channels bring each trainer all of its environments, each once."""
+    roles = {stage.role: stage.name for stage in training.stages}
+    agent, trainer = roles.get("agent"), roles.get("trainer")
+    if trainer is None or all(agent in gmi.stages for gmi in gmis if trainer in gmi.stages):
+        _require(not channels, path, f"training {training.name!r} has channels, and its trainers have the agent too")
+        return
+    by_id = {gmi.id: gmi for gmi in gmis}
+    for gmi in (gmi for gmi in gmis if trainer in gmi.stages):
+        ranges: list[tuple[int, int]] = []
+        for channel in (channel for channel in channels if channel.consumer == gmi.id):
+            first, last = channel.env_offset, channel.env_offset + channel.num_env
+            for producer in (by_id[number] for number in channel.producers):
+                end = producer.env_offset + producer.num_env
+                ranges.append((max(first, producer.env_offset), min(last, end)))
+        reached = gmi.env_offset
+        for first, last in sorted(ranges):
+            what = f"the channels of GMI {gmi.id} go on at environment {first}, not {reached}"
+            _require(first == reached < last, f"plan.gmis[{gmi.id}]", what)
+            reached = last
+        end = gmi.env_offset + gmi.num_env
+        short = f"the channels of GMI {gmi.id} end at environment {reached}, not {end}"
+        _require(reached == end, f"plan.gmis[{gmi.id}]", short)
 
 
 def _environments(training: TrainingPlan, gmis: list[GMIPlan], path: str) -> None:

@@ -37,6 +37,7 @@ ALLOWED = {
     "pipeline": {"source", "diagnostics", "codes", "hardware", "plan", "syntax", "ir", "passes", "codegen", "profiles"},
     "profiling": {"plan", "hardware", "ir", "profiles", "pipeline", "runtime"},
     "runtime": {"api", "plan", "hardware", "hashing"},
+    "serving": {"runtime"},
     "sim": {"api", "hashing"},
     "tasks": {"api", "hashing", "sim"},
     "rl": {"api", "hashing"},

@@ -83,7 +83,7 @@ def test_every_file_of_the_project(path):
     compare(source.text)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=100)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=30)
 @given(programs())
 def test_generated_programs(program):
     compare(program)

@@ -25,6 +25,7 @@ def render(plan: LaunchPlan) -> dict[str, str]:
 def _program(plan: LaunchPlan, gmi: GMIPlan) -> str:
     training = plan.training(gmi.training)
     groups = [c for c in plan.collectives if gmi.id in c.members]
+    channels = [c for c in plan.channels if c.training == gmi.training]
     names = {stage.name: _constant(stage.name) for stage in training.stages}
     classes = ["EdgePlan", "GMIPlan", "Program", "StagePlan", "TrainingPlan", "main"]
     return _template().render(
@@ -32,12 +33,13 @@ def _program(plan: LaunchPlan, gmi: GMIPlan) -> str:
         summary=_summary(plan, gmi, training),
         gmi=gmi,
         gmis=len(plan.gmis),
-        imports=sorted([*classes, *(["CollectivePlan"] if groups else [])]),
+        imports=sorted([*classes, *(["CollectivePlan"] if groups else []), *(["ChannelPlan"] if channels else [])]),
         stages=[assign(names[stage.name], _build(stage)) for stage in training.stages],
         edges=assign("EDGES", each(training.edges, _build)),
         training=assign("TRAINING", _training(training, list(names.values()))),
         this=assign("THIS", _build(gmi)),
         collectives=assign("COLLECTIVES", each(groups, _build)),
+        channels=assign("CHANNELS", each(channels, _build)) if channels else "",
     )
 
 
@@ -75,6 +77,12 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
             peers = [str(member) for member in group.members if member != gmi.id]
             noun = "GMI" if len(peers) == 1 else "GMIs"
             sentences.append(f"Reduces gradients with {noun} {_join(peers)} ({group.kind}).")
+    for channel in plan.channels:
+        producers = _join([str(producer) for producer in channel.producers])
+        if gmi.id == channel.consumer:
+            sentences.append(f"Trains on the rollouts of GMI{'s' if len(channel.producers) > 1 else ''} {producers}.")
+        elif gmi.id in channel.producers:
+            sentences.append(f"Hands its rollouts to GMI {channel.consumer}.")
     return [
         *textwrap.wrap(" ".join(sentences), 110, break_long_words=False, break_on_hyphens=False),
         f"Written by {plan.generator}; change the .gmi file, not this one.",
@@ -88,7 +96,11 @@ def _join(words: list[str]) -> str:
 def _constant(stage: str) -> str:
     """A module constant for a stage; the names that the template uses itself get a suffix."""
     name = stage.upper()
-    return f"{name}_STAGE" if name in {"EDGES", "TRAINING", "THIS", "COLLECTIVES"} or not name.isidentifier() else name
+    return (
+        f"{name}_STAGE"
+        if name in {"EDGES", "TRAINING", "THIS", "COLLECTIVES", "CHANNELS"} or not name.isidentifier()
+        else name
+    )
 
 
 def _build(value: Any) -> Node:  # noqa: ANN401 - any plan dataclass

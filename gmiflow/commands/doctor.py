@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 def command(output: str) -> None:
     """Look at this machine: driver, GPUs, MIG, MPS, CUDA IPC, NCCL, green contexts, simulators, MPI, packages.
 
-    Every line is ok, or missing with the mend. It starts and stops a private MPS daemon and a few short
-    processes; it changes no setting. Exit code 1 when something is missing that every run needs.
+    Every line is ok, missing with the mend, or not applicable: of use beside a GPU only, and there is none.
+    It starts and stops a private MPS daemon and a few short processes; it changes no setting. Exit code 1 when
+    something is missing that every run needs.
     """
     checks = all_checks()
     click.echo(as_json(checks) if output == "json" else as_text(checks))
@@ -57,7 +58,9 @@ def all_checks() -> tuple[Check, ...]:
             *doctor_checks.package_checks(),
             *doctor_gpu.gpu_checks(hardware.gpus),
         )
-        return (*quick, *(check for result in slow for check in result.result()))
+        checks = (*quick, *(check for result in slow for check in result.result()))
+    has_gpu = bool(hardware.gpus) or doctor_checks.has_nvidia_device()
+    return checks if has_gpu else tuple(doctor_checks.without_gpu(check) for check in checks)
 
 
 def as_json(checks: Sequence[Check]) -> str:
@@ -72,13 +75,14 @@ def as_json(checks: Sequence[Check]) -> str:
 def as_text(checks: Sequence[Check]) -> str:
     """Lines under their headings; a mend stands below the line that needs it."""
     width = max(len(check.name) for check in checks)
+    status = max(len(check.status) for check in checks)
     lines: list[str] = []
     for group in dict.fromkeys(check.group for check in checks):
         lines += ["", group] if lines else [group]
         for check in (each for each in checks if each.group == group):
-            lines.append(f"  {check.status:<8} {check.name:<{width}}  {check.detail}".rstrip())
+            lines.append(f"  {check.status:<{status}}  {check.name:<{width}}  {check.detail}".rstrip())
             if check.mend:
-                lines.append(f"  {'':<8} {'':<{width}}  mend: {check.mend}")
+                lines.append(f"  {'':<{status}}  {'':<{width}}  mend: {check.mend}")
     missing = sum(check.status == "missing" for check in checks)
     needed = sum(check.status == "missing" and check.required for check in checks)
     verdict = f"{needed} of them needed by every run" if needed else "none of them needed by every run"

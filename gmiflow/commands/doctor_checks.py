@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -13,10 +15,11 @@ from typing import Final, Literal, TypeAlias
 
 from gmiflow.hardware import Hardware
 
-Status: TypeAlias = Literal["ok", "missing"]
+Status: TypeAlias = Literal["ok", "missing", "not applicable"]
 
 SHARED_MEMORY_MIB: Final = 256
 OPEN_FILES: Final = 16_384
+NVIDIA_VENDOR: Final = 0x10DE
 PACKAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("packages", "torch", ""),
     ("packages", "numpy", ""),
@@ -46,6 +49,7 @@ class Check:
         detail: what was found.
         mend: what to do about it; "" when there is nothing to do.
         required: whether gmiflow cannot work without it on any machine.
+        gpu: whether it is of use beside a GPU only.
     """
 
     group: str
@@ -54,6 +58,23 @@ class Check:
     detail: str
     mend: str = ""
     required: bool = False
+    gpu: bool = False
+
+
+def without_gpu(check: Check) -> Check:
+    """The line of a machine that has no GPU: what is of use beside one only is not missing there."""
+    if not check.gpu or check.status != "missing":
+        return check
+    return dataclasses.replace(check, status="not applicable", mend="")
+
+
+def has_nvidia_device(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether a device of NVIDIA is plugged in, with or without its driver."""
+    for vendor in devices.glob("*/vendor"):
+        with contextlib.suppress(OSError):
+            if int(vendor.read_text(), 16) == NVIDIA_VENDOR:
+                return True
+    return False
 
 
 def machine_checks(hardware: Hardware) -> tuple[Check, ...]:
@@ -115,13 +136,15 @@ def package_checks() -> tuple[Check, ...]:
 
 
 def _package(group: str, name: str, extra: str) -> Check:
-    required = not extra
+    required, gpu = not extra, extra == "gpu"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         mend = f"pip install 'gmiflow[{extra}]'" if extra else f"pip install {name}"
-        return Check(group=group, name=name, status="missing", detail="not installed", mend=mend, required=required)
-    return Check(group=group, name=name, status="ok", detail=version, required=required)
+        return Check(
+            group=group, name=name, status="missing", detail="not installed", mend=mend, required=required, gpu=gpu
+        )
+    return Check(group=group, name=name, status="ok", detail=version, required=required, gpu=gpu)
 
 
 def mpi_checks() -> tuple[Check, ...]:

@@ -165,4 +165,4 @@ def _green(sizes: list[int] | None, problem: str | None) -> Check:
 
 
 def _gpu(name: str, status: Status, detail: str, mend: str = "") -> Check:
-    return Check(group="GPU", name=name, status=status, detail=detail, mend=mend)
+    return Check(group="GPU", name=name, status=status, detail=detail, mend=mend, gpu=True)

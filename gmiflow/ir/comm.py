@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gmiflow.ir.mapped import Rejected
 from gmiflow.ir.sized import SizedWorkflow
-from gmiflow.plan import CollectiveKind
+from gmiflow.plan import ChannelKind, CollectiveKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +63,37 @@ class Collective:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """A channel from the GMIs that collect to one that trains.
+
+    Attributes:
+        producers: indices into `SizedWorkflow.slices`, in order of their environments.
+        consumer: such an index too.
+        depth: rollouts that may be under way besides the one that is being trained on.
+        env_offset, num_env: range of environments that a slot holds.
+        groups: names of the kinds that are packed together.
+        bytes: of one rollout of these environments.
+        top_mov: of the grouping, in bytes; see `passes.packing`.
+    """
+
+    name: str
+    component: str
+    kind: ChannelKind
+    producers: tuple[int, ...]
+    consumer: int
+    depth: int
+    on_full: Literal["block", "drop_oldest"]
+    env_offset: int
+    num_env: int
+    groups: tuple[tuple[str, ...], ...]
+    bytes: int
+    top_mov: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CommWorkflow:
-    """A sized workflow with a collective per component that has trainer replicas."""
+    """A sized workflow with a collective for each group of trainer replicas, and channels where roles are split."""
 
     sized: SizedWorkflow
     collectives: tuple[Collective, ...]
+    channels: tuple[Channel, ...] = ()

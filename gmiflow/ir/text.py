@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gmiflow.ir.comm import Candidate, CommWorkflow
+from gmiflow.ir.comm import Candidate, Channel, CommWorkflow
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Component, PortType, RecordType, Value, Workflow
@@ -65,9 +65,24 @@ def comm_text(comm: CommWorkflow) -> str:
         lines.append(f"    about {group.bytes:,} bytes per call ({group.bytes_origin}); times {group.profile}")
         lines.append(f"    {'microseconds':<14} {'published':>11} {'corrected':>11}")
         lines += [_candidate(candidate) for candidate in group.candidates]
+    for channel in comm.channels:
+        lines += _channel(channel)
     if not comm.collectives:
         lines.append("  no collective: no trainer has replicas")
     return _join(lines)
+
+
+def _channel(channel: Channel) -> list[str]:
+    """A channel: who feeds whom with what, and what moves together."""
+    producers = ", ".join(map(str, channel.producers))
+    last = channel.env_offset + channel.num_env
+    return [
+        f"  channel {channel.name}: {channel.kind} from GMI{'s' if len(channel.producers) > 1 else ''} {producers} to "
+        f"GMI {channel.consumer}, depth {channel.depth}, on_full {channel.on_full}",
+        f"    {channel.bytes:,} bytes per rollout of env {channel.env_offset}..{last}, in {len(channel.groups)} groups "
+        f"(TOP_mov {channel.top_mov:,.0f} bytes)",
+        *(f"      {', '.join(group)}" for group in channel.groups),
+    ]
 
 
 def _candidate(candidate: Candidate) -> str:

@@ -63,6 +63,27 @@ def verify_comm(comm: CommWorkflow) -> None:
         trainers = [s for s in slices if s.component == component.name and "trainer" in s.group]
         reduced = any(group.component == component.name for group in comm.collectives)
         _require(len(trainers) < 2 or reduced, f"{component.name} has trainers that do not reduce")
+    for index, part in enumerate(slices):
+        if "trainer" in part.group and "agent" not in part.group:
+            _verify_channels(comm, index)
+
+
+def _verify_channels(comm: CommWorkflow, consumer: int) -> None:
+    """The channels into a trainer without an agent bring every environment once, from the slices that run it."""
+    slices = comm.sized.slices
+    whole = slices[consumer]
+    covered: list[int] = []
+    for channel in comm.channels:
+        if channel.consumer != consumer:
+            continue
+        _require(len(channel.producers) > 0, f"{channel.name} has no producer")
+        first, last = channel.env_offset, channel.env_offset + channel.num_env
+        for producer in channel.producers:
+            part = slices[producer]
+            _require(part.component == whole.component and "agent" in part.group, f"producers of {channel.name}")
+            covered += range(max(part.env_offset, first), min(part.env_offset + part.num_env, last))
+    wanted = list(range(whole.env_offset, whole.env_offset + whole.num_env))
+    _require(sorted(covered) == wanted, f"the channels into slice {consumer} do not bring its environments")
 
 
 def _require(condition: bool, message: str) -> None:

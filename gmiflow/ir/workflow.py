@@ -143,6 +143,7 @@ class Target:
         memory_bytes: memory of one device, 0 when unknown.
         reserve_bytes: memory of one device that gmiflow leaves alone.
         cores: CPU cores of the machine that the target allows, 0 for all that the process may use.
+        agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
     """
 
     name: str
@@ -155,6 +156,8 @@ class Target:
     cores: int = 0
     backend: Literal["auto", "cpu", "timeshare", "mps", "mig", "green"] = "auto"
     gmi_per_gpu: int | Auto = "auto"
+    agents: int | Auto = "auto"
+    trainers: int | Auto = "auto"
     mapping: Template | Auto = "auto"
 
 

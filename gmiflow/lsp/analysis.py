@@ -20,6 +20,7 @@ from gmiflow.passes.lint import lint_results
 from gmiflow.passes.report import Report
 from gmiflow.pipeline import Compilation, Options, compile_checked
 from gmiflow.syntax import ast, comments, lexer
+from gmiflow.syntax.formatter import FormatterError, format_parsed
 from gmiflow.syntax.parser import Parsed
 
 
@@ -86,6 +87,17 @@ class Analysis:
     def index(self) -> Index | None:
         """What the names of the file stand for, None when it cannot be read."""
         return index_unit(self.unit, self.document.path, self.paths) if self.unit is not None else None
+
+    @cached_property
+    def formatted(self) -> str | None:
+        """The formatted text, None while the file has syntax errors."""
+        parsed = self.files.parsed(self.document.path, self.name)
+        if not isinstance(parsed, Parsed):
+            return None
+        try:
+            return format_parsed(parsed, twice=False).text
+        except FormatterError:  # it found that it would change more than the layout
+            return None
 
     @cached_property
     def tokens(self) -> list[lexer.Token]:

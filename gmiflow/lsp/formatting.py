@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
-from gmiflow.diagnostics import Diagnostic
 from gmiflow.lsp.analysis import Analysis
-from gmiflow.syntax.formatter import FormatterError, format_parsed
 
 
 def format_document(analysis: Analysis, wanted: types.Range | None = None) -> list[types.TextEdit]:
@@ -19,14 +17,7 @@ def format_document(analysis: Analysis, wanted: types.Range | None = None) -> li
         analysis: of the document.
         wanted: only edits that touch this range.
     """
-    parsed = analysis.files.parsed(analysis.document.path, analysis.name)
-    if isinstance(parsed, Diagnostic):
-        return []
-    try:
-        formatted = format_parsed(parsed, twice=False).text
-    except FormatterError:  # it found that it would change more than the layout
-        return []
-    text = parsed.source.text
+    text, formatted = analysis.text, analysis.formatted
     if formatted is None or formatted == text:
         return []
     lines = analysis.document.lines

@@ -280,13 +280,14 @@ class _Checker:
             scope.param(param)
         for record in cast("list[ast.Record]", unit.declared(ast.Record)):
             record_type(record, LocalScope(scope), self._report, time=False)
-        for kind in cast("list[ast.StageType]", unit.declared(ast.StageType)):
-            self._maker.check_type(scope, kind)
-            self._maker.check_alone(scope, kind)
+        # Stages before the types that they use: whether a class is hosted elsewhere is written at the stage.
         self._stages = {
             stage.name.text: self._maker.stage(scope, stage, overrides.stages.get(stage.name.text, {}))
             for stage in cast("list[ast.StageInstance]", unit.declared(ast.StageInstance))
         }
+        for kind in cast("list[ast.StageType]", unit.declared(ast.StageType)):
+            self._maker.check_type(scope, kind)
+            self._maker.check_alone(scope, kind)
         for item in unit.module.items:
             if isinstance(item, ast.Require):
                 check_require(item, scope, self._report)

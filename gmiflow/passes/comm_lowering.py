@@ -2,7 +2,8 @@
 
 In: a `SizedWorkflow` and what all-reduces cost. Out: a `CommWorkflow` with one gradient collective for each
 component whose trainer has replicas: the cheapest composition that can work there, and why the others were
-not taken. Not in here: measuring (`gmiflow bench collective`), files and launching (`planning`).
+not taken; and the channels of a split mapping (`channel_lowering`). Not in here: measuring (`gmiflow bench
+collective`), files and launching (`planning`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Sequence
 
 from gmiflow.compatibility import incompatibilities
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
-from gmiflow.ir.comm import Candidate, Collective, CommWorkflow
+from gmiflow.ir.comm import Candidate, Channel, Collective, CommWorkflow
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component
+from gmiflow.passes.channel_lowering import lower_channels
 from gmiflow.plan import CollectiveKind
 from gmiflow.profiles.calibration import CollectiveProfile
 from gmiflow.profiles.candidates import Choice, Projected, candidates
@@ -42,6 +44,7 @@ def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow
     """
     _require_possible(sized)
     collectives: list[Collective] = []
+    channels: list[Channel] = []
     for component in sized.mapped.workflow.components:
         members = tuple(
             index
@@ -50,7 +53,8 @@ def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow
         )
         if len(members) > 1:
             collectives.append(_collective(sized, component, members, profile))
-    return CommWorkflow(sized=sized, collectives=tuple(collectives))
+        channels += lower_channels(sized, component)
+    return CommWorkflow(sized=sized, collectives=tuple(collectives), channels=tuple(channels))
 
 
 def _collective(
@@ -150,6 +154,11 @@ def _require_possible(sized: SizedWorkflow) -> None:
         foreign_simulator=foreign,
         memory_cap=any(part.memory_mib for part in sized.slices),
     )
+    if len(sized.mapped.groups) > 1 and sized.backend == "green":
+        message = "channels join GMIs of processes of their own, and green GMIs share one"
+        raise DiagnosticError(
+            Diagnostic(code="E0503", message=message, span=workflow.span, notes=("use `backend = mps`",))
+        )
     if found:
         notes = tuple(f"{problem.mend}" for problem in found)
         message = f"backend `{sized.backend}` cannot run this workflow: {'; '.join(p.reason for p in found)}"

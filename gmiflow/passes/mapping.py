@@ -23,8 +23,8 @@ TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
 
 _SUPPORTED: dict[ModeKind, frozenset[Template]] = {
     "serve": frozenset({"dp_only"}),
-    "sync": frozenset({"dp_only"}),
-    "async": frozenset({"dp_only"}),
+    "sync": frozenset({"dp_only", "ea_t"}),
+    "async": frozenset({"dp_only", "ea_t"}),
 }
 """What the runtime can run, by mode."""
 
@@ -68,6 +68,8 @@ def _fits(template: Template, workflow: Workflow) -> bool:
 def _reason(template: Template, workflow: Workflow) -> str:
     if not _fits(template, workflow):
         return f"`{template}` is not a template of {workflow.mode} workflows"
+    if template == "dp_only":  # what `auto` takes
+        return f"the target asks for `{workflow.target.mapping}`"
     moved = volumes_of(workflow.components[0]).step
     if template == "ea_t":
         return "the rollout would cross to the trainer, and the weights back, every iteration; `dp_only` moves neither"
@@ -83,5 +85,5 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
         code="E0501",
         message=message,
         span=workflow.span,
-        notes=("supported: `dp_only`, or `auto`",),
+        notes=("supported: `dp_only`, `ea_t` for training, or `auto`",),
     )

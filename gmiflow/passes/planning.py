@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gmiflow import __version__
-from gmiflow.ir.comm import CommWorkflow
+from gmiflow.ir.comm import Channel, CommWorkflow
 from gmiflow.ir.workflow import Component, Edge, PortType, RecordType, Stage, Value
 from gmiflow.plan import (
     PLAN_VERSION,
+    ChannelPlan,
     CollectivePlan,
     EdgePlan,
     GMIPlan,
@@ -59,6 +60,22 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
         collectives=tuple(
             CollectivePlan(name=c.name, training=c.component, kind=c.kind, members=c.members) for c in comm.collectives
         ),
+        channels=tuple(_channel(channel) for channel in comm.channels),
+    )
+
+
+def _channel(channel: Channel) -> ChannelPlan:
+    return ChannelPlan(
+        name=channel.name,
+        training=channel.component,
+        kind=channel.kind,
+        producers=channel.producers,
+        consumer=channel.consumer,
+        depth=channel.depth,
+        on_full=channel.on_full,
+        env_offset=channel.env_offset,
+        num_env=channel.num_env,
+        groups=channel.groups,
     )
 
 

@@ -7,6 +7,9 @@ The module's file is found and parsed. What is checked is what can be known that
 - the runtime constructs a stage without arguments, so `__init__` may not require any, and a GMI with its runtime;
 - a class that inherits directly from `gmiflow.api.Simulator`, `Agent` or `Trainer` has that role, and one that
   inherits from nothing has none;
+- a simulator's class that inherits from nothing and has the methods `setup`, `reset` and `step` is one for an
+  interpreter of its own: every stage of it needs `python`. Where a stage has `python`, the module is looked for beside
+  the `.gmi` file and in gmiflow alone: what else the other interpreter has is not known here;
 - a class with a literal class attribute ``PARAMS`` (a tuple, list, set or dict of strings) accepts exactly
   those parameters. Without it a class reads what it likes from ``context.params``, and nothing is checked.
 """
@@ -22,6 +25,7 @@ import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from gmiflow.diagnostics import closest
 from gmiflow.passes.params import a_role
@@ -30,6 +34,10 @@ from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
 from gmiflow.syntax.parser import MAX_BYTES
 
+Use: TypeAlias = Literal["declared", "here", "hosted"]
+"""How a stage type is used: by no stage as far as is known, in this interpreter, in one of its own (`python`)."""
+
+_HOSTED_METHODS = ("setup", "reset", "step")
 _BASES = {"Simulator": "simulator", "Agent": "agent", "Trainer": "trainer"}
 
 
@@ -48,7 +56,12 @@ class _Unreadable:
 
 
 def check_entry(
-    entry: ast.PythonEntry, role: str | None, params: dict[str, Span], folder: Path, report: Report
+    entry: ast.PythonEntry,
+    role: str | None,
+    params: dict[str, Span],
+    folder: Path,
+    report: Report,
+    used: Use = "here",
 ) -> str | None:
     """Check an entry; returns its text, or None when it is wrong (reported).
 
@@ -58,6 +71,7 @@ def check_entry(
         params: names of the stage's parameters and where they are declared.
         folder: of the `.gmi` file; its Python modules are found before installed ones.
         report: where problems go.
+        used: whether the class runs in this interpreter.
     """
     module, colon, name = entry.text.partition(":")
     parts = module.split(".")
@@ -65,7 +79,7 @@ def check_entry(
         notes = ['written `py "package.module:Class"`']
         report.add("E0212", f'`"{entry.text}"` names no Python class', entry.span, notes=notes)
         return None
-    path = _find(parts, folder)
+    path = _find(parts, folder) if used != "hosted" or parts[0] == "gmiflow" else _find_beside(parts, folder)
     if isinstance(path, str):
         notes = [f"looked in the folder of this file ({folder}) and in the installed packages"]
         report.add("E0212", f"there is no Python module `{module}`: {path}", entry.span, notes=notes)
@@ -75,7 +89,7 @@ def check_entry(
         wanted = [(entry.span, f"`{module}` is used here")]
         report.add("E0214", f"Python cannot read `{module}`: {found.reason}", found.span, secondary=wanted)
         return None
-    if found is not None and not _check_class(entry, found, name, role, params, report):
+    if found is not None and not _check_class(entry, found, name, role, params, report, used):
         return None
     return entry.text
 
@@ -127,6 +141,14 @@ def _find(parts: list[str], folder: Path) -> Path | str | None:
     return Path(spec.origin) if spec.has_location and spec.origin else None
 
 
+def _find_beside(parts: list[str], folder: Path) -> Path | None:
+    """File of a module beside the `.gmi` file; None when there is none."""
+    if importlib.machinery.PathFinder.find_spec(parts[0], [str(folder.absolute())]) is None:
+        return None
+    found = _find(parts, folder)
+    return found if isinstance(found, Path) else None
+
+
 def _parse(path: Path) -> _Module | _Unreadable | None:
     try:
         status = path.stat()
@@ -175,7 +197,13 @@ def _rest_of_line(source: Source, start: int) -> Span:
 
 
 def _check_class(
-    entry: ast.PythonEntry, module: _Module, name: str, role: str | None, params: dict[str, Span], report: Report
+    entry: ast.PythonEntry,
+    module: _Module,
+    name: str,
+    role: str | None,
+    params: dict[str, Span],
+    report: Report,
+    used: Use,
 ) -> bool:
     classes = {node.name: node for node in module.tree.body if isinstance(node, python.ClassDef)}
     if name not in classes:
@@ -198,8 +226,7 @@ def _check_class(
     ok = _check_constructor(entry, module, found, role, report)
     base = f"gmiflow.api.{role.capitalize()}" if role is not None else "gmiflow.runtime.GMI"
     if not (found.bases or found.keywords or found.decorator_list):
-        report.add("E0214", f"`{name}` is not a subclass of `{base}`", entry.span, secondary=[place])
-        ok = False
+        ok = _check_bare_class(entry, found, place, role, base, report, used) and ok
     has_role = _role(module.tree, found)
     if role is not None and has_role is not None and has_role != role:
         report.add(
@@ -210,6 +237,14 @@ def _check_class(
         message = f"`{name}` is {a_role(has_role)}, and `gmi` takes a subclass of `{base}`"
         report.add("E0214", message, entry.span, secondary=[place])
         ok = False
+    if used == "hosted" and (has_role is not None or (found.bases and entry.text.startswith("gmiflow."))):
+        notes = [
+            "it takes torch tensors in gmiflow's own interpreter: leave `python` out",
+            "a class for another interpreter inherits from nothing (docs/guides/foreign-interpreters.md)",
+        ]
+        message = f"`{name}` is a subclass of `{base}`, and the stage has `python`"
+        report.add("E0214", message, entry.span, secondary=[place], notes=notes)
+        ok = False
     accepted = _accepted_params(found)
     for param, span in params.items():
         if accepted is not None and param not in accepted:
@@ -217,6 +252,34 @@ def _check_class(
             report.add("E0214", f"`{name}` takes no parameter `{param}`", span, secondary=[place], notes=notes)
             ok = False
     return ok
+
+
+def _check_bare_class(
+    entry: ast.PythonEntry,
+    found: python.ClassDef,
+    place: tuple[Span, str],
+    role: str | None,
+    base: str,
+    report: Report,
+    used: Use,
+) -> bool:
+    """A class that inherits from nothing: only a simulator's may, for an interpreter of its own."""
+    defined = {node.name for node in found.body if isinstance(node, python.FunctionDef)}
+    missing = [method for method in _HOSTED_METHODS if method not in defined]
+    if role == "simulator" and used == "hosted":
+        if missing:
+            notes = ["a class for another interpreter has `setup`, `reset` and `step`"]
+            message = f"`{found.name}` has no method `{missing[0]}`"
+            report.add("E0214", message, entry.span, secondary=[place], notes=notes)
+        return not missing
+    if role == "simulator" and not missing:
+        if used == "here":
+            notes = ['write `simulator sim = ... { python = "/path/to/python" }`']
+            message = f"`{found.name}` runs in an interpreter of its own, and the stage has no `python`"
+            report.add("E0214", message, entry.span, secondary=[place], notes=notes)
+        return used != "here"
+    report.add("E0214", f"`{found.name}` is not a subclass of `{base}`", entry.span, secondary=[place])
+    return False
 
 
 def _check_constructor(

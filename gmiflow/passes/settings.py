@@ -79,6 +79,8 @@ TARGET: dict[str, Spec] = {
     "cores": Spec(type=INT, minimum=0, maximum=MAX_CORES),
     "backend": Spec(type=enum("auto", "cpu", "timeshare", "mps", "mig", "green")),
     "gmi_per_gpu": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
+    "agents": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
+    "trainers": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "mapping": Spec(type=enum("auto", "dp_only", "dp_mp", "e_at", "ea_t", "mp_dp")),
 }
 

@@ -57,21 +57,18 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     workflow = mapped.workflow
     cores = workflow.target.cores or hardware.cores
     origins: list[tuple[str, str]] = []
-    gmi_per_gpu = _gmi_per_gpu(workflow, cores, origins)
+    gmi_per_gpu, group_sizes = _gmis(mapped, cores, origins)
     num_env = _num_env(workflow, origins)
     stratum = math.gcd(STRATUM, num_env)
-    execution = _execution(workflow, origins)
+    execution = _execution(mapped, origins)
     devices = [devices_of(component, index, workflow) for index, component in enumerate(workflow.components)]
     total = sum(len(d) for d in devices) * gmi_per_gpu
     crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
     alone = all(len(d) == 1 for d in devices) and gmi_per_gpu == 1
     shared = _shares_processes(workflow, max(crowd.values()), alone=alone)
     backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
-    placed = tuple(
-        (component, [device for device in where for _ in range(gmi_per_gpu)])
-        for component, where in zip(workflow.components, devices, strict=True)
-    )
-    slices = _slices(mapped, placed, num_env, max(1, cores // total), shared=shared)
+    placed = tuple(zip(workflow.components, devices, strict=True))
+    slices = _slices(mapped, placed, group_sizes, num_env, max(1, cores // total), shared=shared)
     return SizedWorkflow(
         mapped=mapped,
         num_env=num_env,
@@ -88,42 +85,62 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
 def _slices(
     mapped: MappedWorkflow,
     placed: Sequence[tuple[Component, Sequence[int]]],
+    group_sizes: Sequence[int],
     num_env: int,
     cores: int,
     *,
     shared: bool,
 ) -> tuple[Slice, ...]:
-    """One slice per GMI.
+    """One slice per GMI: component by component, of each the groups in order, of each group the devices.
 
     Args:
         mapped: what to cut.
-        placed: each component with the devices of its GMIs.
+        placed: each component with its devices.
+        group_sizes: GMIs of each group of roles on one device.
         num_env: environments of each component.
         cores: CPU cores of each GMI.
         shared: whether the GMIs of a device share a process.
     """
     workflow = mapped.workflow
     stratum = math.gcd(STRATUM, num_env)
-    crowd = Counter(device for _, places in placed for device in places)
+    crowd = Counter(device for _, devices in placed for device in devices for _ in range(sum(group_sizes)))
     hosts: dict[int, int] = {}
     slices: list[Slice] = []
-    for component, places in placed:
-        _require_strata(workflow, num_env, stratum, len(places))
-        for device, (offset, count) in zip(places, cut(num_env, stratum, len(places)), strict=True):
-            slices.append(
-                Slice(
-                    component=component.name,
-                    group=mapped.groups[0],
-                    device=device,
-                    share=1.0 / crowd[device],
-                    cores=cores,
-                    threads=cores if workflow.target.device == "cpu" else 1,
-                    num_env=count,
-                    env_offset=offset,
-                    host=hosts.setdefault(device, len(slices)) if shared and crowd[device] > 1 else None,
+    for component, devices in placed:
+        for group, count in zip(mapped.groups, group_sizes, strict=True):
+            _require_strata(workflow, num_env, stratum, len(devices) * count)
+            for device, (offset, size) in _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1):
+                slices.append(
+                    Slice(
+                        component=component.name,
+                        group=group,
+                        device=device,
+                        share=1.0 / crowd[device],
+                        cores=cores,
+                        threads=cores if workflow.target.device == "cpu" else 1,
+                        num_env=size,
+                        env_offset=offset,
+                        host=hosts.setdefault(device, len(slices)) if shared and crowd[device] > 1 else None,
+                    )
                 )
-            )
     return tuple(slices)
+
+
+def _ranges(
+    num_env: int, stratum: int, devices: Sequence[int], count: int, *, nested: bool
+) -> list[tuple[int, tuple[int, int]]]:
+    """Device and (offset, number) of the environments of each GMI of a group.
+
+    With ``nested`` the environments of a device are the same for every group, so that no rollout leaves its device.
+    """
+    if not nested:
+        places = [device for device in devices for _ in range(count)]
+        return list(zip(places, cut(num_env, stratum, len(places)), strict=True))
+    return [
+        (device, (start + offset, size))
+        for device, (start, number) in zip(devices, cut(num_env, stratum, len(devices)), strict=True)
+        for offset, size in cut(number, stratum, count)
+    ]
 
 
 def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
@@ -137,6 +154,52 @@ def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
     counts = [(small + (1 if part < larger else 0)) * stratum for part in range(parts)]
     offsets = accumulate(counts[:-1], initial=0)
     return list(zip(offsets, counts, strict=True))
+
+
+def _gmis(mapped: MappedWorkflow, cores: int, origins: list[tuple[str, str]]) -> tuple[int, tuple[int, ...]]:
+    """GMIs of a component on one device: all together, and of each group of roles."""
+    workflow = mapped.workflow
+    if len(mapped.groups) == 1:
+        count = _gmi_per_gpu(workflow, cores, origins)
+        return count, (count,)
+    target = workflow.target
+    if target.gmi_per_gpu == "auto":
+        agents, trainers = _default_groups(workflow, cores, origins)
+        return agents + trainers, (agents, trainers)
+    origins.append(("gmi_per_gpu", "given"))
+    total = target.gmi_per_gpu
+    trainers = target.trainers if target.trainers != "auto" else 1 if target.agents == "auto" else total - target.agents
+    agents = target.agents if target.agents != "auto" else total - trainers
+    if agents + trainers != total or min(agents, trainers) < 1:
+        raise DiagnosticError(_uneven(workflow, total, agents, trainers))
+    return total, (agents, trainers)
+
+
+def _default_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> tuple[int, int]:
+    """GMIs that collect and that train on one device, when their number all together is not given."""
+    target = workflow.target
+    trainers = 1 if target.trainers == "auto" else target.trainers
+    if target.agents != "auto":
+        origins.append(("gmi_per_gpu", "given as `agents` and `trainers`"))
+        return target.agents, trainers
+    if target.device == "cpu":
+        share = min(cores, MAX_GMIS) // len(workflow.components)
+        origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores), two at least"))
+        return max(1, share - trainers), trainers
+    origins.append(("gmi_per_gpu", "default: one GMI that collects until a profile says that more pay"))
+    return 1, trainers
+
+
+def _uneven(workflow: Workflow, total: int, agents: int, trainers: int) -> Diagnostic:
+    """The groups of a split mapping do not add up."""
+    if total < 2:
+        message = (
+            f"mapping `{workflow.target.mapping}` splits a training over two GMIs or more, and gmi_per_gpu = {total}"
+        )
+    else:
+        message = f"{max(agents, 0)} agents and {max(trainers, 0)} trainers are not the {total} GMIs of a device"
+    note = "give two of `gmi_per_gpu`, `agents` and `trainers`; the third follows, and one trainer is the default"
+    return Diagnostic(code="E0501", message=message, span=workflow.span, notes=(note,))
 
 
 def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> int:
@@ -161,13 +224,15 @@ def _num_env(workflow: Workflow, origins: list[tuple[str, str]]) -> int:
     return REFERENCE[workflow.target.device]
 
 
-def _execution(workflow: Workflow, origins: list[tuple[str, str]]) -> Execution:
+def _execution(mapped: MappedWorkflow, origins: list[tuple[str, str]]) -> Execution:
+    workflow, split = mapped.workflow, len(mapped.groups) > 1
     device, wished = workflow.target.device, workflow.execution
     if wished == "auto":
         if device == "cpu":
             origins.append(("execution", "default: CUDA graphs need a GPU"))
             return "eager"
-        chosen: Execution = "overlap" if workflow.mode == "async" and workflow.max_staleness >= 1 else "graph"
+        overlaps = workflow.mode == "async" and workflow.max_staleness >= 1 and not split
+        chosen: Execution = "overlap" if overlaps else "graph"
         origins.append(("execution", f"default: {chosen} is the fastest that the mode allows"))
         return chosen
     if wished != "eager" and device == "cpu":
@@ -177,6 +242,15 @@ def _execution(workflow: Workflow, origins: list[tuple[str, str]]) -> Execution:
                 message=f"execution `{wished}` needs an NVIDIA GPU, and target `{workflow.target.name}` is the CPU",
                 span=workflow.span,
                 notes=("`execution = auto` becomes `eager` on the CPU",),
+            )
+        )
+    if wished == "overlap" and split:
+        raise DiagnosticError(
+            Diagnostic(
+                code="E0503",
+                message=f"execution `overlap` is for GMIs with all roles, and mapping `{mapped.template}` splits them",
+                span=workflow.span,
+                notes=("the GMIs of a split mapping overlap by themselves: use `execution = graph`",),
             )
         )
     if wished == "overlap" and workflow.max_staleness < 1:

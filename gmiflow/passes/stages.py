@@ -10,7 +10,7 @@ from gmiflow.passes.arguments import bind_arguments, check_param_list
 from gmiflow.passes.evaluate import evaluate, is_true
 from gmiflow.passes.imports import Broken
 from gmiflow.passes.params import Given, LocalScope, UnitScope, a_role, kind_name
-from gmiflow.passes.python_entry import check_entry
+from gmiflow.passes.python_entry import Use, check_entry
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import NEEDS, STAGE, STAGE_TYPE, read_settings, split_body
 from gmiflow.passes.types import Shape, Tensor, Weights, port_type
@@ -74,16 +74,24 @@ class StageMaker:
         self._report = report
         self._made: dict[tuple[int, tuple[tuple[str, Value], ...]], Elaborated] = {}
         self._checked: set[int] = set()
+        self._entries: set[tuple[int, Use]] = set()
 
-    def check_type(self, scope: UnitScope, declared: ast.StageType) -> None:
-        """Check a stage type by itself, with its defaults (parameters without one are left open)."""
+    def check_type(self, scope: UnitScope, declared: ast.StageType, used: Use = "declared") -> None:
+        """Check a stage type by itself, with its defaults (parameters without one are left open).
+
+        Args:
+            scope: of its file.
+            declared: the type.
+            used: by a stage in this interpreter or in another; by none as far as is known.
+        """
+        if used != "declared" or id(declared) not in self._checked:
+            self._check_entry(scope, declared, used)
         if id(declared) in self._checked:
             return
         self._checked.add(id(declared))
         report = self._report
         check_param_list(declared.params or (), report)
         parts = split_body(declared.body, (ast.Setting, ast.Port, ast.Require), ("needs",), "a stage type", report)
-        self._check_entry(scope, declared, cast("list[ast.Setting]", parts[ast.Setting]))
         seen: dict[str, Span] = {}
         for port in cast("list[ast.Port]", parts[ast.Port]):
             if port.name.text in seen:
@@ -104,16 +112,19 @@ class StageMaker:
         if python is not None and declared.role != "simulator":
             report.add("E0209", "only a simulator can run in another Python", python.name_span)
         value = python.value.value if python is not None and python.value is not None else None
-        made = self._make(scope, declared, overrides)
         path = value if isinstance(value, str) else None
+        hosted = path is not None and declared.role == "simulator"
+        made = self._make(scope, declared, overrides, "hosted" if hosted else "here")
         return StageOf(declaration=declared, type=made, type_name=declared.type.text, python=path)
 
-    def _make(self, scope: UnitScope, declared: ast.StageInstance, overrides: dict[str, Given]) -> Elaborated | None:
+    def _make(
+        self, scope: UnitScope, declared: ast.StageInstance, overrides: dict[str, Given], used: Use
+    ) -> Elaborated | None:
         found = self._find_type(scope, declared)
         if found is None:
             return None
         home, kind = found
-        self.check_type(home, kind)
+        self.check_type(home, kind, used)
         arguments = declared.arguments or ()
         return self._instantiate(home, scope, kind, arguments, overrides, declared.type.text, declared.type.span)
 
@@ -155,11 +166,15 @@ class StageMaker:
             report.add("E0207", message, declared.type.span, secondary=place)
         return scope.of(unit), meaning
 
-    def _check_entry(self, scope: UnitScope, declared: ast.StageType, settings: list[ast.Setting]) -> None:
+    def _check_entry(self, scope: UnitScope, declared: ast.StageType, used: Use) -> None:
+        if (id(declared), used) in self._entries:
+            return
+        self._entries.add((id(declared), used))
+        settings = (s for s in declared.body if isinstance(s, ast.Setting))
         entry = next((s.value for s in settings if s.name.text == "entry"), None)
         if isinstance(entry, ast.PythonEntry):
             params = {param.name.text: param.name.span for param in declared.params or ()}
-            check_entry(entry, declared.role, params, scope.unit.folder, self._report)
+            check_entry(entry, declared.role, params, scope.unit.folder, self._report, used)
         elif entry is None and not isinstance(scope.unit.names.get(declared.name.text), Broken):
             notes = ['write `entry = py "package.module:Class"`']
             message = f"stage type `{declared.name.text}` has no `entry`"

@@ -15,7 +15,7 @@ STATISTICS = 16
 ASSUMED_BYTES = 1 << 20
 """When the stages do not tell the size of their networks."""
 
-_DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "bool": 1}
+DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "bool": 1}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,4 +93,4 @@ def _whole(value: object) -> bool:
 def _edge_bytes(edge: Edge) -> int:
     if not isinstance(edge.type, TensorType):
         return 0
-    return _DTYPE_BYTES[edge.type.dtype] * math.prod(dim for dim in edge.type.shape if isinstance(dim, int))
+    return DTYPE_BYTES[edge.type.dtype] * math.prod(dim for dim in edge.type.shape if isinstance(dim, int))

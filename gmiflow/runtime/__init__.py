@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gmiflow.plan import CollectivePlan, EdgePlan, GMIPlan, StagePlan, TrainingPlan
+from gmiflow.plan import ChannelPlan, CollectivePlan, EdgePlan, GMIPlan, StagePlan, TrainingPlan
 from gmiflow.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GMI",
+    "ChannelPlan",
     "CollectivePlan",
     "EdgePlan",
     "GMIContext",

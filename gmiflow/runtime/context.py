@@ -14,6 +14,7 @@ from gmiflow.runtime.turn import Turn
 if TYPE_CHECKING:
     import torch
 
+    from gmiflow.runtime.comm.channel.migrator import Link
     from gmiflow.runtime.comm.collectives.base import Collective
 
 
@@ -31,6 +32,9 @@ class GMIContext:
         resume: checkpoint to start from, or None.
         turn: shared with the other GMIs of the process; held while stages run.
         stream: the GMI's own CUDA stream, on its share of the GPU; None on the CPU.
+        links: the GMI's ends of its training's channels.
+        weights_path: name of the shared memory by which weights come back from the trainers.
+        timeout_s: how long to wait for a peer.
         make_stream: makes further streams on that share, by priority (smaller runs first); None on the CPU.
     """
 
@@ -41,6 +45,9 @@ class GMIContext:
     run_dir: Path | None = None
     resume: Path | None = None
     turn: Turn = field(default_factory=Turn)
+    links: tuple[Link, ...] = ()
+    weights_path: str = ""
+    timeout_s: float = 300.0
     stream: torch.cuda.Stream | None = None
     make_stream: Callable[[int], torch.cuda.Stream] | None = None
 
@@ -68,6 +75,16 @@ class GMIContext:
     def peers(self) -> tuple[int, ...]:
         """Ids of the other GMIs of the training."""
         return tuple(gmi for gmi in self.members if gmi != self.id)
+
+    @property
+    def producers(self) -> tuple[int, ...]:
+        """Ids of the GMIs of the training that only collect; empty unless the mapping splits agent and trainer."""
+        return tuple(sorted({gmi for channel in self.program.channels for gmi in channel.producers}))
+
+    @property
+    def consumers(self) -> tuple[int, ...]:
+        """Ids of the GMIs of the training that only train; empty unless the mapping splits agent and trainer."""
+        return tuple(sorted({channel.consumer for channel in self.program.channels}))
 
     def collective(self, name: str | None = None) -> Collective:
         """The group called ``name``, or the only group; a GMI without groups gets one of size 1.

@@ -7,10 +7,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gmiflow.runtime.checkpoint import (
     CheckpointMeta,
@@ -27,6 +28,7 @@ from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import GraphExecution
 from gmiflow.runtime.execution.overlap import OverlapExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes
+from gmiflow.runtime.execution.statistics import StatisticsQueue
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, DIVERGED, error
 from gmiflow.runtime.messages import Done, Message, Progress, Ready, Saved
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
@@ -34,6 +36,7 @@ from gmiflow.runtime.stages import build_stages
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Runtime = TypeVar("Runtime", bound="GMIRuntime")
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +57,13 @@ class Reporter(Protocol):
         ...
 
 
-def _at_work(
-    method: Callable[Concatenate[GMIRuntime, Parameters], Result],
-) -> Callable[Concatenate[GMIRuntime, Parameters], Result]:
+def at_work(
+    method: Callable[Concatenate[Runtime, Parameters], Result],
+) -> Callable[Concatenate[Runtime, Parameters], Result]:
     """Run a method with the turn of the process, on the GMI's own stream (both belong to the thread)."""
 
     @functools.wraps(method)
-    def working(self: GMIRuntime, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def working(self: Runtime, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with self.context.turn.mine(), torch.cuda.stream(self.context.stream):
             return method(self, *args, **kwargs)
 
@@ -87,7 +90,7 @@ class GMIRuntime:
         self._stopped = False
         self._saved_iteration = -1
 
-    @_at_work
+    @at_work
     def setup(self) -> None:
         """Build the stages, take back a checkpoint, start the environments.
 
@@ -141,12 +144,12 @@ class GMIRuntime:
             yield self.iteration + 1
             self._finish_iteration()
 
-    @_at_work
+    @at_work
     def collect(self) -> None:
         """One rollout; see the execution lowering."""
         self._execution.collect()
 
-    @_at_work
+    @at_work
     def learn(self) -> Mapping[str, Tensor]:
         """One update; returns the trainer's metrics as 0-d tensors."""
         self._learned = self.iteration + 1
@@ -165,7 +168,7 @@ class GMIRuntime:
             )
         )
 
-    @_at_work
+    @at_work
     def stop(self) -> None:
         """Release what the stages hold; safe to call at any time, also after a failed `setup`."""
         if hasattr(self, "stages"):
@@ -190,7 +193,7 @@ class GMIRuntime:
     def _report(self, *, flush: bool = False) -> None:
         """Send the iterations whose numbers have reached the host; on a GPU that is the one before."""
         context = self.context
-        for statistics in self._execution.queue.ready(flush=flush):
+        for statistics in self._queue.ready(flush=flush):
             self._reported += 1
             self._since_checkpoint += torch.tensor([statistics.episodes, statistics.return_sum], dtype=torch.float64)
             communicate_s = min(self._communicated_s(), statistics.learn_s)
@@ -198,25 +201,30 @@ class GMIRuntime:
             iteration_s, self._reported_s = now - self._reported_s, now
             if not all(map(math.isfinite, (statistics.return_sum, *statistics.metrics.values()))):
                 self._require_finite(self._reported)
-            self._reporter.send(
-                Progress(
-                    gmi=context.id,
-                    iteration=self._reported,
-                    env_steps=context.gmi.num_env * context.training.horizon,
-                    iteration_s=iteration_s,
-                    collect_s=statistics.collect_s,
-                    learn_s=statistics.learn_s - communicate_s,
-                    communicate_s=communicate_s,
-                    episodes=statistics.episodes,
-                    return_sum=statistics.return_sum,
-                    length_sum=statistics.length_sum,
-                    stage_s=self.clock.take(),
-                    metrics=statistics.metrics,
-                    diagnostics=self._diagnostics(flush),
-                )
+            steps = context.gmi.num_env * context.training.horizon
+            progress = Progress(
+                gmi=context.id,
+                iteration=self._reported,
+                env_steps=steps,
+                iteration_s=iteration_s,
+                collect_s=statistics.collect_s,
+                learn_s=statistics.learn_s - communicate_s,
+                communicate_s=communicate_s,
+                episodes=statistics.episodes,
+                return_sum=statistics.return_sum,
+                length_sum=statistics.length_sum,
+                stage_s=self.clock.take(),
+                metrics=statistics.metrics,
+                diagnostics=self._diagnostics(flush),
+                samples=steps,
             )
+            self._reporter.send(self._completed(progress))
 
-    @_at_work
+    def _completed(self, progress: Progress) -> Progress:
+        """The report as it is sent; runtimes of split mappings say more, or less."""
+        return progress
+
+    @at_work
     def _require_finite(self, iteration: int) -> None:
         """E0716 when a stage has given NaN or infinity, whatever the trainer makes of its metrics."""
         self._execution.settle()
@@ -238,16 +246,16 @@ class GMIRuntime:
             self._read_counters()
         return self._counters
 
-    @_at_work
+    @at_work
     def _read_counters(self) -> None:
         self._counters = _numbers(self.stages.simulator.diagnostics())
 
-    @_at_work
+    @at_work
     def _skip(self) -> None:
         """Close an iteration in which nothing was learned."""
         self._execution.skip()
 
-    @_at_work
+    @at_work
     def _checkpoint(self) -> None:
         """Write a checkpoint together with the peers, unless this iteration's is there."""
         context = self.context
@@ -255,28 +263,18 @@ class GMIRuntime:
             return
         control, iteration = context.control, self.iteration
         checksum = self._agreed_checksum()
-        if not all(bool(torch.isfinite(value).all()) for value in self.stages.policy.state_dict().values()):
+        if not all(bool(torch.isfinite(value).all()) for value in self._policy.state_dict().values()):
             self._require_finite(iteration)
         control.all_reduce(self._since_checkpoint, "sum")
         episodes, return_sum = self._since_checkpoint.tolist()
         self._since_checkpoint.zero_()
         slices = self._all_slices()
-        only_training = control.size == context.program.gmis
-        directory = RunDirectory(context.run_dir).checkpoints(context.training.name, only_training=only_training)
-        writer = CheckpointWriter(directory)
+        writer = self._writer(context.run_dir, only_training=control.size == context.program.gmis)
         if control.rank == 0:
             writer.begin(iteration)
         control.barrier()
         stages = self.stages
-        writer.write_slice(
-            iteration,
-            context.gmi.env_offset,
-            {
-                "simulator": stages.simulator.state_dict(),
-                "agent": stages.agent.state_dict(),
-                "episodes": self._episodes.state_dict(),
-            },
-        )
+        self._write_slice(writer, iteration)
         if control.rank == 0:
             trainer = stages.trainer.state_dict() if stages.trainer is not None else {}
             writer.write_shared(iteration, {POLICY: stages.policy.state_dict(), TRAINER: trainer})
@@ -295,6 +293,24 @@ class GMIRuntime:
             )
             path = writer.commit(meta)
             self._reporter.send(Saved(gmi=context.id, iteration=iteration, path=str(path), checksum=checksum))
+
+    def _writer(self, run_dir: Path, *, only_training: bool) -> CheckpointWriter:
+        return CheckpointWriter(
+            RunDirectory(run_dir).checkpoints(self.context.training.name, only_training=only_training)
+        )
+
+    def _write_slice(self, writer: CheckpointWriter, iteration: int) -> None:
+        """Write this GMI's environments into a checkpoint."""
+        stages = self.stages
+        writer.write_slice(
+            iteration,
+            self.context.gmi.env_offset,
+            {
+                "simulator": stages.simulator.state_dict(),
+                "agent": stages.agent.state_dict(),
+                "episodes": self._episodes.state_dict(),
+            },
+        )
 
     def _load(self) -> bool:
         """Take back a checkpoint; whether the environments go on where they were."""
@@ -318,11 +334,25 @@ class GMIRuntime:
         self._episodes.load_state_dict(parts["episodes"])
         return True
 
-    @_at_work
+    @property
+    def _queue(self) -> StatisticsQueue:
+        """Statistics on their way to the host."""
+        return self._execution.queue
+
+    def _settle(self) -> None:
+        """Make the GMI's own stream wait for everything enqueued."""
+        self._execution.settle()
+
+    @property
+    def _policy(self) -> nn.Module:
+        """The module that is trained."""
+        return self.stages.policy
+
+    @at_work
     def _agreed_checksum(self) -> str:
         """Checksum of the weights, compared over the GMIs of the training; E0706 when they differ."""
-        self._execution.settle()
-        own = weights_checksum(self.stages.policy.state_dict())
+        self._settle()
+        own = weights_checksum(self._policy.state_dict())
         bounds = torch.tensor([own, -own])
         self.context.control.all_reduce(bounds, "max")
         largest, negated = bounds.tolist()

@@ -50,6 +50,9 @@ class Iteration:
         diagnostics: of the simulators, summed over the GMIs.
         stage_s: seconds of the busiest GMI by what they were spent on: "simulate", "infer", "update" and
             "communicate"; "collect" in place of the first two where a CUDA graph hides them.
+        samples: that the trainers trained on in this iteration.
+        channels: numbers of the channels, by name; empty without.
+        lags: how many parts of rollouts the trainers took with which lag, in policy versions; empty without channels.
     """
 
     training: str
@@ -66,6 +69,9 @@ class Iteration:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     diagnostics: dict[str, float] = field(default_factory=dict[str, float])
     stage_s: dict[str, float] = field(default_factory=dict[str, float])
+    samples: int = 0
+    channels: dict[str, float] = field(default_factory=dict[str, float])
+    lags: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

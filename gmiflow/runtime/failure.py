@@ -24,6 +24,8 @@ GPU_FAULT: Final = "E0713"
 GPU_MEMORY: Final = "E0714"
 DIVERGED: Final = "E0716"
 NOT_DRAWN: Final = "E0715"
+INTERPRETER_UNUSABLE: Final = "E0717"
+INTERPRETER_LOST: Final = "E0718"
 CODES: Final = {
     STAGE_RAISED: "a stage raised an exception",
     GMI_DIED: "a GMI process ended unexpectedly",
@@ -41,6 +43,8 @@ CODES: Final = {
     GPU_MEMORY: "a GMI ran out of GPU memory",
     DIVERGED: "a training has numbers that are not finite",
     NOT_DRAWN: "a task cannot be drawn",
+    INTERPRETER_UNUSABLE: "the interpreter that a simulator asks for cannot be used",
+    INTERPRETER_LOST: "the interpreter of a simulator ended or fell silent",
 }
 """What each code means, in a few words."""
 

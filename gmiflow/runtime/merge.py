@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gmiflow.plan import GMIPlan, TrainingPlan
 from gmiflow.runtime.events import Iteration
@@ -17,9 +17,16 @@ WINDOW_EPISODES = 100
 class TrainingMerger:
     """Collects what the GMIs of one training report.
 
+    An iteration is complete when all GMIs with the trainer have reported it, and those that only collect have
+    reported as many rollouts. These may be ahead: then their further rollouts count for the iterations to come, or
+    at once where rollouts may be dropped, since then the two do not count alike.
+
     Attributes:
         latest: the last complete iteration, or None.
         env_steps: environment steps of this run.
+        samples: that were trained on.
+        lags: how many parts of rollouts were trained on with which lag; see `Iteration`.
+        channels: totals of the channels' numbers.
         seconds: wall-clock time of the iterations of this run.
         times: host seconds by GMI id, then by stage, and "communicate"; over this run.
         speed: of the iterations of this run after its warm-up.
@@ -28,14 +35,20 @@ class TrainingMerger:
     def __init__(self, training: TrainingPlan, members: Sequence[GMIPlan]) -> None:
         self.training = training
         self.latest: Iteration | None = None
-        self.env_steps = 0
+        self.env_steps = self.samples = 0
+        self.lags: Counter[str] = Counter()
+        self.channels: dict[str, float] = {}
         self.seconds = 0.0
         self.times: dict[int, dict[str, float]] = {gmi.id: {} for gmi in members}
-        self._members = len(members)
         self._on_gpu = any(gmi.backend != "cpu" for gmi in members)
         self.speed = Speed(warm_up=WARM_UP["cuda" if self._on_gpu else "cpu"])
-        self._first = min(gmi.id for gmi in members)
+        trainers = {stage.name for stage in training.stages if stage.role == "trainer"}
+        self._closing = {gmi.id for gmi in members if not trainers or trainers.intersection(gmi.stages)}
+        self._reached = {gmi.id: 0 for gmi in members if gmi.id not in self._closing}
+        self._in_step = all(edge.on_full == "block" for edge in training.edges)
+        self._first = min(self._closing)
         self._waiting: dict[int, list[Progress]] = {}
+        self._rollouts: list[Progress] = []
         self._window: deque[tuple[int, float, float]] = deque()
 
     def add(self, progress: Progress) -> Iteration | None:
@@ -43,42 +56,62 @@ class TrainingMerger:
         times = self.times[progress.gmi]
         for name, seconds in (*progress.stage_s.items(), ("communicate", progress.communicate_s)):
             times[name] = times.get(name, 0.0) + seconds
-        reports = self._waiting.setdefault(progress.iteration, [])
-        reports.append(progress)
-        if len(reports) < self._members:
+        if progress.gmi in self._reached:
+            self._reached[progress.gmi] = progress.iteration
+            self._rollouts.append(progress)
+        else:
+            self._waiting.setdefault(progress.iteration, []).append(progress)
+        iteration = min(self._waiting, default=None)
+        if iteration is None or len(self._waiting[iteration]) < len(self._closing):
             return None
-        del self._waiting[progress.iteration]
-        self.latest = self._merge(progress.iteration, reports)
+        if any(reached < iteration for reached in self._reached.values()):
+            return None
+        reports = [*self._waiting.pop(iteration), *self._rollouts_of(iteration)]
+        self.latest = self._merge(iteration, reports)
         self.seconds += self.latest.seconds
         self.speed.add(self.latest)
         return self.latest
 
+    def _rollouts_of(self, iteration: int) -> list[Progress]:
+        """Reports of GMIs that only collect, which count for ``iteration``."""
+        taken = [report for report in self._rollouts if not self._in_step or report.iteration <= iteration]
+        self._rollouts = [report for report in self._rollouts if self._in_step and report.iteration > iteration]
+        return taken
+
     def _merge(self, iteration: int, reports: list[Progress]) -> Iteration:
+        closing = [report for report in reports if report.gmi in self._closing]
+        collecting = [report for report in reports if report.gmi not in self._closing] or closing
         env_steps = sum(report.env_steps for report in reports)
+        samples = sum(report.samples for report in reports)
         self.env_steps += env_steps
+        self.samples += samples
         episodes = sum(report.episodes for report in reports)
         mean_return, episode_length = self._windowed(
             episodes, sum(report.return_sum for report in reports), sum(report.length_sum for report in reports)
         )
-        diagnostics: dict[str, float] = {}
+        channels = _added(report.channels for report in reports)
+        self.channels = _added((self.channels, channels))
+        lags: Counter[str] = Counter()
         for report in reports:
-            for name, value in report.diagnostics.items():
-                diagnostics[name] = diagnostics.get(name, 0.0) + value
-        count = len(reports)
+            lags.update(report.lags)
+        self.lags.update(lags)
         return Iteration(
             training=self.training.name,
             iteration=iteration,
             env_steps=env_steps,
             total_env_steps=iteration * self.training.num_env * self.training.horizon,
-            collect_s=sum(report.collect_s for report in reports) / count,
-            learn_s=sum(report.learn_s for report in reports) / count,
-            communicate_s=sum(report.communicate_s for report in reports) / count,
-            seconds=max(report.iteration_s for report in reports),
+            collect_s=_mean(collecting, lambda report: report.collect_s),
+            learn_s=_mean(closing, lambda report: report.learn_s),
+            communicate_s=_mean(closing, lambda report: report.communicate_s),
+            seconds=max(report.iteration_s for report in closing),
             episodes=episodes,
             mean_return=mean_return,
             episode_length=episode_length,
-            metrics=next(report.metrics for report in reports if report.gmi == self._first),
-            diagnostics=diagnostics,
+            metrics=next(report.metrics for report in closing if report.gmi == self._first),
+            diagnostics=_added(report.diagnostics for report in reports),
+            samples=samples,
+            channels=channels,
+            lags=dict(sorted(lags.items(), key=lambda item: int(item[0]))),
             stage_s=self._busiest(reports),
         )
 
@@ -112,3 +145,16 @@ def terms_of(training: TrainingPlan, report: Progress, *, on_gpu: bool) -> dict[
         return {"collect": report.collect_s, **spent}
     scale = report.collect_s / (host["simulator"] + host["agent"]) if on_gpu else 1.0
     return {"simulate": host["simulator"] * scale, "infer": host["agent"] * scale, **spent}
+
+
+def _mean(reports: Sequence[Progress], value: Callable[[Progress], float]) -> float:
+    return sum(map(value, reports)) / len(reports)
+
+
+def _added(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Sums by name."""
+    total: dict[str, float] = {}
+    for table in tables:
+        for name, value in table.items():
+            total[name] = total.get(name, 0.0) + value
+    return total

@@ -63,6 +63,9 @@ class Progress:
         stage_s: host seconds by stage; waiting in collectives counts for the stage that waits.
         metrics: of the trainer; equal on all GMIs.
         diagnostics: of the simulator, numbers only.
+        samples: that the trainer of this GMI has trained on; equal to ``env_steps`` unless the mapping splits them.
+        channels: numbers of this GMI's channels, by name.
+        lags: how many parts of rollouts had which lag in policy versions (JSON makes the keys text).
     """
 
     gmi: int
@@ -78,6 +81,9 @@ class Progress:
     stage_s: dict[str, float]
     metrics: dict[str, float]
     diagnostics: dict[str, float]
+    samples: int = 0
+    channels: dict[str, float] = field(default_factory=dict[str, float])
+    lags: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Failure, ReplicaSummary, RunResult
 from gmiflow.runtime.failure import RuntimeFailure
+from gmiflow.runtime.merge import TrainingMerger
 from gmiflow.runtime.predicted import Memory, against
 from gmiflow.runtime.run_directory import RunDirectory
 from gmiflow.runtime.supervisor import Supervisor
@@ -131,6 +132,7 @@ def _training(plan: LaunchPlan, supervisor: Supervisor, name: str, memory: Memor
         "training_s": round(merger.seconds, 3),
         "env_steps_per_s": round(merger.env_steps / merger.seconds, 1) if merger.seconds else None,
         **against(training.prediction, merger.speed.rates(), memory),
+        **(_channels(merger) if any(channel.training == name for channel in plan.channels) else {}),
         "mean_return": latest.mean_return if latest is not None else None,
         "episode_length": latest.episode_length if latest is not None else None,
         "metrics": latest.metrics if latest is not None else {},
@@ -147,4 +149,17 @@ def _training(plan: LaunchPlan, supervisor: Supervisor, name: str, memory: Memor
             }
             for gmi in members
         ],
+    }
+
+
+def _channels(merger: TrainingMerger) -> dict[str, Any]:
+    """The paper's rates (section 6): predictions per second, and training samples per second; and what channels did."""
+    rates = (merger.env_steps, merger.samples)
+    pps, ttop = (round(count / merger.seconds, 1) if merger.seconds else None for count in rates)
+    lags = dict(sorted(merger.lags.items(), key=lambda item: int(item[0])))
+    return {
+        "predictions_per_s": pps,
+        "training_samples_per_s": ttop,
+        "lags": lags,
+        "channels": {name: round(value, 4) for name, value in merger.channels.items()},
     }

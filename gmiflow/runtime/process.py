@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from gmiflow.runtime.comm import faults
+from gmiflow.runtime.comm.channel.connect import open_links, weights_path
 from gmiflow.runtime.comm.collectives.ip import TIMEOUT_S
 from gmiflow.runtime.connect import Switchboard
 from gmiflow.runtime.context import GMIContext
-from gmiflow.runtime.core import GMI, GMIRuntime, run_gmi
+from gmiflow.runtime.core import GMI, run_gmi
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.failure import STAGE_RAISED, GMIError, RuntimeFailure
 from gmiflow.runtime.messages import Failed
@@ -32,6 +33,7 @@ from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.reporter import LogReporter, SocketReporter, call_supervisor
 from gmiflow.runtime.run_directory import find_checkpoint
 from gmiflow.runtime.slices import Slices
+from gmiflow.runtime.split import make_runtime
 from gmiflow.runtime.stages import load_entry
 from gmiflow.runtime.traceback_text import concise
 
@@ -177,6 +179,7 @@ class _Worker:
         self.status = 0
         self._program = program
         self._options = options
+        self._rendezvous = rendezvous
         progress = rendezvous.progress()
         slot = progress.slot(self.id) if progress is not None else None
         self._clock = StageClock([stage.name for stage in program.training.stages], slot)
@@ -202,6 +205,7 @@ class _Worker:
         stream = slices.make_stream(program.gmi, 0)
         with torch.cuda.stream(stream):
             collectives, control = switchboard.connect(program, stack)
+            links = open_links(program, self._rendezvous, slices.device, options.timeout_s, stack)
         training = program.training
         self._clock.is_waiting = lambda: not switchboard.turn.held
         context = GMIContext(
@@ -212,12 +216,15 @@ class _Worker:
             run_dir=options.run_dir,
             resume=options.checkpoint(training.name),
             turn=switchboard.turn,
+            links=links,
+            weights_path=weights_path(self._rendezvous, training.name),
+            timeout_s=options.timeout_s,
             stream=stream,
             make_stream=lambda priority: slices.require_stream(program.gmi, priority),
         )
         gmi_class = load_entry(training.gmi, GMI) if training.gmi is not None else GMI
         try:
-            run_gmi(gmi_class, GMIRuntime(context, self.reporter, self._clock))
+            run_gmi(gmi_class, make_runtime(context, self.reporter, self._clock))
         except Exception as problem:
             raise faults.behind(problem, collectives.values()) from problem
 

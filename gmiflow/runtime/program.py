@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gmiflow.plan import CollectivePlan, GMIPlan, TrainingPlan
+from gmiflow.plan import ChannelPlan, CollectivePlan, GMIPlan, TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,9 +16,11 @@ class Program:
         gmi: this GMI.
         training: the training it works for, with its stages and edges.
         collectives: the groups that this GMI is a member of.
+        channels: all channels of the training; empty unless the mapping splits agent and trainer.
     """
 
     gmis: int
     gmi: GMIPlan
     training: TrainingPlan
     collectives: tuple[CollectivePlan, ...]
+    channels: tuple[ChannelPlan, ...] = ()

@@ -32,8 +32,24 @@ def scalars(event: Iteration) -> dict[str, float]:
         "progress/env_steps": event.total_env_steps,
         **{f"train/{name}": value for name, value in event.metrics.items()},
         **{f"simulator/{name}": value for name, value in event.diagnostics.items()},
+        **_channel_scalars(event),
     }
     return {tag: float(value) for tag, value in values.items() if value is not None}
+
+
+def _channel_scalars(event: Iteration) -> dict[str, float | None]:
+    """Of a training whose agents and trainers are different GMIs: what crossed, who waited, how old it was."""
+    parts = sum(event.lags.values())
+    if not parts:
+        return {}
+    moved_mib = event.channels.get("received_bytes", 0.0) / 2**20
+    return {
+        "throughput/training_samples_per_s": event.samples / event.seconds if event.seconds > 0 else None,
+        "channel/mib_per_s": moved_mib / event.seconds if event.seconds > 0 else None,
+        **{f"channel/{name}": value for name, value in event.channels.items()},
+        "staleness/mean": sum(int(lag) * count for lag, count in event.lags.items()) / parts,
+        "staleness/max": max(map(int, event.lags)),
+    }
 
 
 class Recorder:
@@ -83,7 +99,7 @@ class Recorder:
         self._metrics.flush()
         writer = self._writers[event.training]
         extra = {f"machine/{name}": value for name, value in (machine or {}).items()}
-        writer.add_event(_summary_event(event.iteration, {**scalars(event), **extra}))
+        writer.add_event(_summary_event(event.iteration, {**scalars(event), **extra}, event.lags))
 
     def _drop_from(self, training: str, iteration: int) -> None:
         """Forget a training's iterations from ``iteration`` on, which were made before a restart."""
@@ -158,9 +174,21 @@ def _open_writer(directory: Path) -> EventFileWriter:
     return EventFileWriter(str(directory), flush_secs=5)
 
 
-def _summary_event(step: int, values: Mapping[str, float]) -> Any:  # noqa: ANN401 - a generated class
+def _summary_event(step: int, values: Mapping[str, float], lags: Mapping[str, int]) -> Any:  # noqa: ANN401 - a generated class
     from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[reportAttributeAccessIssue]
-    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[reportAttributeAccessIssue]
+    from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary  # type: ignore[reportAttributeAccessIssue]
 
     entries = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+    if lags:
+        counts = {int(lag): count for lag, count in lags.items()}
+        histogram = HistogramProto(
+            min=min(counts),
+            max=max(counts),
+            num=sum(counts.values()),
+            sum=sum(lag * count for lag, count in counts.items()),
+            sum_squares=sum(lag * lag * count for lag, count in counts.items()),
+            bucket_limit=[lag + 0.5 for lag in range(max(counts) + 1)],
+            bucket=[counts.get(lag, 0) for lag in range(max(counts) + 1)],
+        )
+        entries.append(Summary.Value(tag="staleness/lag", histo=histogram))
     return Event(wall_time=time.time(), step=step, summary=Summary(value=entries))

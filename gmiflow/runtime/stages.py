@@ -16,6 +16,7 @@ from gmiflow.plan import Role, StagePlan
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
+from gmiflow.runtime.foreign.simulator import ForeignSimulator
 from gmiflow.runtime.noise import CounterNoise
 
 T = TypeVar("T")
@@ -88,8 +89,12 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
 
 
 def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
-    """A stage, before its setup; the clock names it while one of its `_STATE_CALLS` runs."""
-    stage = load_entry(plan.entry, base)()
+    """A stage, before its setup, in this interpreter."""
+    return _watched(load_entry(plan.entry, base)(), plan, clock)
+
+
+def _watched(stage: T, plan: StagePlan, clock: StageClock) -> T:
+    """``stage``, which the clock names while one of its `_STATE_CALLS` runs."""
     for name in _STATE_CALLS:
         if (call := getattr(stage, name, None)) is not None:
             object.__setattr__(stage, name, _clocked(call, plan.name, clock))
@@ -123,7 +128,7 @@ def _check_state(stage: str, state: object) -> None:
             raise error(PORT_MISMATCH, f"{declared}, but {name!r} is {type(value).__name__}")
 
 
-def _policy_of(agent: Agent, context: StageContext) -> nn.Module:
+def _policy_of(agent: Agent | type[Agent], context: StageContext) -> nn.Module:
     """The policy that an agent makes; E0708 when it is no module."""
     policy: object = agent.make_policy(context)
     if not isinstance(policy, nn.Module):
@@ -141,7 +146,8 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     plans = {role: stage_of(context, role) for role in ("simulator", "agent", "trainer")}
     simulator_plan, agent_plan, trainer_plan = plans["simulator"], plans["agent"], plans["trainer"]
     wanted = {stage.role for stage in context.training.stages}
-    if simulator_plan is None or agent_plan is None or (trainer_plan is None and "trainer" in wanted):
+    elsewhere = trainer_plan is None and "trainer" in wanted
+    if simulator_plan is None or agent_plan is None or (elsewhere and not context.program.channels):
         raise error(NOT_SUPPORTED, f"the mapping {context.training.mapping} splits roles over GMIs")
     noise = CounterNoise(
         seed=context.training.seed,
@@ -160,9 +166,10 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     agent.setup(_stage_context(context, agent_plan, communicator, noise, acting))
 
     clock.enter(clock.index(simulator_plan.name))
-    if simulator_plan.python is not None:
-        raise error(NOT_SUPPORTED, f"the simulator asks for another interpreter, {simulator_plan.python}")
-    simulator = _construct(simulator_plan, Simulator, clock)
+    if simulator_plan.python is None:
+        simulator = _construct(simulator_plan, Simulator, clock)
+    else:
+        simulator = _watched(ForeignSimulator(simulator_plan, context.training), simulator_plan, clock)
     simulator.setup(_stage_context(context, simulator_plan, communicator, noise, None))
 
     trainer = None
@@ -174,6 +181,32 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     return Stages(
         simulator=simulator, agent=agent, trainer=trainer, policy=policy, clock=clock, simulator_plan=simulator_plan
     )
+
+
+def build_trainer(context: GMIContext, clock: StageClock) -> tuple[Trainer, nn.Module]:
+    """The trainer of a GMI that has no agent, set up, and the policy that it trains.
+
+    Raises:
+        GMIError: E0709 for a bad entry, E0710 for a GMI without the trainer.
+    """
+    training = context.training
+    plan = stage_of(context, "trainer")
+    agent_plan = next((stage for stage in training.stages if stage.role == "agent"), None)
+    if plan is None or agent_plan is None:
+        raise error(NOT_SUPPORTED, f"the mapping {training.mapping} splits roles over GMIs")
+    noise = CounterNoise(
+        seed=training.seed, num_env=context.gmi.num_env, env_offset=context.gmi.env_offset, device=context.device
+    )
+    communicator = context.collective()
+    clock.enter(clock.index(agent_plan.name))
+    policy = _policy_of(
+        load_entry(agent_plan.entry, Agent), _stage_context(context, agent_plan, communicator, noise, None)
+    )
+    clock.enter(clock.index(plan.name))
+    trainer = _construct(plan, Trainer, clock)
+    trainer.setup(_stage_context(context, plan, communicator, noise, policy))
+    clock.enter(RUNTIME)
+    return trainer, policy
 
 
 def _stage_context(
@@ -200,5 +233,5 @@ def _stage_context(
         threads=gmi.threads,
         precision=training.precision,
         policy=policy,
-        max_staleness=training.max_staleness if training.execution == "overlap" else 0,
+        max_staleness=training.max_staleness if training.execution == "overlap" or context.program.channels else 0,
     )

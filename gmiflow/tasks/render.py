@@ -148,8 +148,8 @@ def _rest_frame(name: str) -> Image:
         return renderer.render()
 
 
-def _frames(name: str, steps: int, seed: int) -> Iterator[Image]:
-    """One frame of about every 1/30 s of an episode with random actions, and the last one."""
+def _frames(name: str, steps: int, seed: int, *, last_alone: bool = False) -> Iterator[Image]:
+    """One frame of about every 1/30 s of an episode with random actions, and the last one; or the last one alone."""
     import importlib
 
     import mujoco
@@ -169,7 +169,7 @@ def _frames(name: str, steps: int, seed: int) -> Iterator[Image]:
     with mujoco.Renderer(model, HEIGHT, WIDTH) as renderer:
         for step in range(1, steps + 1):
             task.step({"action": torch.rand(1, info.action_size, generator=generator) * 2.0 - 1.0})
-            if step % every and step != steps:
+            if step != steps and (last_alone or step % every):
                 continue
             data.qpos[:] = task.engine.qpos[0].numpy()
             mujoco.mj_forward(model, data)
@@ -186,8 +186,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seed", type=int)
     given = parser.parse_args(arguments)
     if given.path.suffix == ".png":
-        frames = list(_frames(given.name, given.steps, given.seed)) if given.steps else [_rest_frame(given.name)]
-        given.path.write_bytes(encode_png(frames[-1]))
+        if given.steps:
+            (frame,) = _frames(given.name, given.steps, given.seed, last_alone=True)
+        else:
+            frame = _rest_frame(given.name)
+        given.path.write_bytes(encode_png(frame))
         return 0
     import imageio.v3
 

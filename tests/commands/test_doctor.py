@@ -34,20 +34,34 @@ def test_every_promised_line_is_there(report):
 
 def test_whatever_is_missing_comes_with_its_mend(report):
     for check in report["checks"]:
-        assert check["status"] in ("ok", "missing")
+        assert check["status"] in ("ok", "missing", "not applicable")
         assert check["detail"]
-        if check["status"] == "missing":
-            assert check["mend"], check
+        assert bool(check["mend"]) == (check["status"] == "missing"), check
 
 
 @pytest.mark.skipif(HAS_GPU, reason="describes a machine without a GPU")
 def test_a_machine_without_a_gpu_is_usable_and_told_so(report):
     found = {check["name"]: check for check in report["checks"]}
     assert report["usable"]
-    assert found["NVIDIA driver"]["status"] == "missing"
-    assert "the backend cpu needs none" in found["NVIDIA driver"]["mend"]
-    assert found["green contexts"]["status"] == found["NCCL"]["status"] == "missing"
+    for name in ("NVIDIA driver", "MPS", "CUDA IPC", "torch on the GPU", "NCCL", "green contexts"):
+        assert found[name]["status"] == "not applicable", name
     assert found["torch"]["status"] == found["mujoco"]["status"] == "ok"
+
+
+def test_a_gpu_without_its_driver_is_seen(tmp_path):
+    for number, vendor in enumerate(("0x8086", "0x1af4")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "vendor").write_text(f"{vendor}\n")
+    assert not doctor_checks.has_nvidia_device(tmp_path)
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "vendor").write_text("0x10de\n")
+    assert doctor_checks.has_nvidia_device(tmp_path)
+
+
+def test_only_what_needs_a_gpu_becomes_not_applicable_without_one():
+    lacking = {"group": "g", "status": "missing", "detail": "d", "mend": "m"}
+    assert doctor_checks.without_gpu(Check(name="NCCL", gpu=True, **lacking)).status == "not applicable"
+    assert doctor_checks.without_gpu(Check(name="torch", **lacking)).status == "missing"
 
 
 @pytest.mark.gpu

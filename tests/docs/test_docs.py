@@ -28,6 +28,7 @@ ABOVE = {
     "cartpole": "import std.tasks.cartpole",
     "ppo": "import std.algo.ppo",
     "targets": "import std.targets",
+    "gymnasium": "import std.sim.gymnasium",
     "sim": "simulator sim = cartpole.CartPole()",
     "actor": "agent actor = ppo.Actor()",
     "learner": "trainer learner = ppo.Learner()",

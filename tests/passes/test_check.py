@@ -278,10 +278,65 @@ agent     flat = Flat()
     assert flat.shapes == (("A", 4), ("H", 12), ("W", 2))
 
 
+HOSTED = """
+simulator Hosted {
+  entry = py "only_there.tasks:Task"
+  in  action     : f32[env, 8] range -1 .. 1
+  out obs        : f32[env, 60]
+  out reward     : f32[env]
+  out terminated : bool[env]
+  out truncated  : bool[env]
+}
+"""
+
+
 def test_a_foreign_python_for_a_simulator():
-    text = program().replace("ant.Ant()", 'ant.Ant() { python = "/opt/py38/bin/python" }')
+    text = program(before=HOSTED).replace("ant.Ant()", 'Hosted() { python = "/opt/py38/bin/python" }')
     assert good(text).components[0].stages[0].python == "/opt/py38/bin/python"
     assert codes(program().replace("hidden = [64])", 'hidden = [64]) { python = "/x" }')) == ["E0209"]
+    assert codes(text.replace(' { python = "/opt/py38/bin/python" }', "")) == ["E0212"]  # it is not here
+    # What ships with gmiflow and takes torch tensors runs here.
+    assert codes(program().replace("ant.Ant()", 'ant.Ant() { python = "/x" }')) == ["E0214"]
+
+
+HOSTED_CLASS = """
+class Task:
+    def __init__(self, size=3):
+        pass
+    def setup(self, context):
+        pass
+    def reset(self):
+        return {}
+    def step(self, inputs):
+        return {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "there", "here"),
+    [
+        ("", "", [], ["E0214"]),  # fit for another interpreter only
+        ("step", "advance", ["E0214"], ["E0214"]),
+        ("size=3", "size", ["E0214"], ["E0214", "E0214"]),
+        ("class Task", "class Tasks", ["E0213"], ["E0213"]),
+        ("\nclass Task", "from gmiflow.api import Simulator\nclass Task(Simulator)", ["E0214"], []),
+    ],
+)
+def test_a_class_beside_the_file_is_looked_at(tmp_path, old, new, there, here):
+    (tmp_path / "tasks.py").write_text(HOSTED_CLASS.replace(old, new, 1) if old else HOSTED_CLASS)
+    text = program(before=HOSTED.replace("only_there.", "")).replace("ant.Ant()", "Hosted()")
+    path = tmp_path / "test.gmi"
+    path.write_text(text.replace("Hosted()", 'Hosted() { python = "/x" }'))
+    assert [d.code for d in check(str(path)).diagnostics] == there
+    path.write_text(text)
+    assert [d.code for d in check(str(path)).diagnostics] == here
+
+
+def test_a_type_for_another_interpreter_may_stand_alone(tmp_path):
+    (tmp_path / "tasks.py").write_text(HOSTED_CLASS)
+    path = tmp_path / "test.gmi"
+    path.write_text("edition 1\n" + HOSTED.replace("only_there.", ""))
+    assert check(str(path)).diagnostics == ()
 
 
 def test_imports(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +12,13 @@ import torch
 from plans import program_of
 
 from gmiflow.plan import LaunchPlan
+from gmiflow.runtime.comm.channel.connect import open_links, weights_path
 from gmiflow.runtime.comm.collectives.local import LocalGroup
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMI, GMIRuntime, run_gmi
 from gmiflow.runtime.messages import Message
+from gmiflow.runtime.rendezvous import Rendezvous
+from gmiflow.runtime.split import make_runtime
 
 
 class Collector:
@@ -43,15 +48,31 @@ def run_in_threads(
     collector: Callable[[int], Collector] = lambda gmi: Collector(),
 ) -> tuple[list[GMIRuntime], list[Collector], list[BaseException]]:
     """Run all GMIs of a plan; returns their runtimes, messages and exceptions in order of id."""
+    with contextlib.ExitStack() as stack:
+        rendezvous = Rendezvous.join(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        runtimes, collectors = _prepare(plan, run_dir, resume, collector, rendezvous, stack)
+        errors = _work(runtimes, gmi_class)
+    return runtimes, collectors, errors
+
+
+def _prepare(
+    plan: LaunchPlan,
+    run_dir: Path | None,
+    resume: Path | None,
+    collector: Callable[[int], Collector],
+    rendezvous: Rendezvous,
+    stack: contextlib.ExitStack,
+) -> tuple[list[GMIRuntime], list[Collector]]:
     groups = {c.name: LocalGroup(c.name, c.members, timeout_s=20) for c in plan.collectives}
     control = {}
-    for training in plan.trainings:
-        ids = tuple(g.id for g in plan.members(training.name))
-        control[training.name] = LocalGroup(f"{training.name}.control", ids, timeout_s=20)
-    runtimes, collectors, errors = [], [], []
+    for gmi in plan.gmis:
+        own = next((c.members for c in plan.collectives if gmi.id in c.members), (gmi.id,))
+        if gmi.id == own[0]:
+            control.update(dict.fromkeys(own, LocalGroup(f"{gmi.training}.control", own, timeout_s=20)))
+    runtimes, collectors = [], []
     for gmi in plan.gmis:
         program = program_of(plan, gmi.id)
-        group = control[gmi.training]
+        group = control[gmi.id]
         context = GMIContext(
             program=program,
             device=torch.device("cpu"),
@@ -59,9 +80,17 @@ def run_in_threads(
             control=group.member(group.members.index(gmi.id)),
             run_dir=run_dir,
             resume=resume,
+            links=open_links(program, rendezvous, torch.device("cpu"), 20.0, stack),
+            weights_path=weights_path(rendezvous, gmi.training),
+            timeout_s=20.0,
         )
         collectors.append(collector(gmi.id))
-        runtimes.append(GMIRuntime(context, collectors[-1]))
+        runtimes.append(make_runtime(context, collectors[-1]))
+    return runtimes, collectors
+
+
+def _work(runtimes: list[GMIRuntime], gmi_class: type[GMI]) -> list[BaseException]:
+    errors: list[BaseException] = []
 
     def work(runtime: GMIRuntime) -> None:
         try:
@@ -77,4 +106,4 @@ def run_in_threads(
         thread.start()
     for thread in threads:
         thread.join()
-    return runtimes, collectors, errors
+    return errors

@@ -8,6 +8,7 @@ from typing import Any
 
 from gmiflow.plan import (
     PLAN_VERSION,
+    ChannelPlan,
     CollectivePlan,
     EdgePlan,
     GMIPlan,
@@ -106,6 +107,65 @@ def launch_plan(*trainings: TrainingPlan, gmis: int = 2, collective: Any = "ip")
     )
 
 
+GROUPS = (
+    ("actor.experience.obs", "actor.experience.action", "sim.reward"),
+    ("actor.bootstrap@last",),
+    ("sim.terminated", "sim.truncated"),
+)
+
+
+def split_plan(
+    training: TrainingPlan, *, agents: int = 1, trainers: int = 1, depth: int = 1, drop: bool = False
+) -> LaunchPlan:
+    """A training on GMIs that collect and GMIs that train, mapping `ea_t`; agents first."""
+    edges = training.edges
+    if drop:
+        edges = tuple(dataclasses.replace(e, on_full="drop_oldest") if e.lift else e for e in edges)
+    training = dataclasses.replace(training, mapping="ea_t", edges=edges)
+    whole = launch_plan(training, gmis=1)
+    gmis: list[GMIPlan] = []
+    for count, stages in ((agents, ("sim", "actor")), (trainers, ("learner",))):
+        size = training.num_env // count
+        for rank in range(count):
+            number = len(gmis)
+            gmis.append(
+                dataclasses.replace(
+                    whole.gmis[0],
+                    id=number,
+                    program=f"gmi_{number:02d}.py",
+                    share=1 / (agents + trainers),
+                    stages=stages,
+                    num_env=size,
+                    env_offset=size * rank,
+                )
+            )
+    channels: list[ChannelPlan] = []
+    for consumer in gmis[agents:]:
+        last = consumer.env_offset + consumer.num_env
+        feeding = [g for g in gmis[:agents] if g.env_offset < last and g.env_offset + g.num_env > consumer.env_offset]
+        for producers in [[g] for g in feeding] if drop else [feeding]:
+            first = max(consumer.env_offset, producers[0].env_offset)
+            end = min(last, producers[-1].env_offset + producers[-1].num_env)
+            channels.append(
+                ChannelPlan(
+                    name=f"{training.name}.experience.{len(channels)}",
+                    training=training.name,
+                    kind="host",
+                    producers=tuple(g.id for g in producers),
+                    consumer=consumer.id,
+                    depth=depth,
+                    on_full="drop_oldest" if drop else "block",
+                    env_offset=first,
+                    num_env=end - first,
+                    groups=GROUPS,
+                )
+            )
+    members = tuple(range(agents, agents + trainers))
+    group = CollectivePlan(name=f"{training.name}.gradient", training=training.name, kind="ip", members=members)
+    collectives = (group,) if trainers > 1 else ()
+    return dataclasses.replace(whole, gmis=tuple(gmis), channels=tuple(channels), collectives=collectives)
+
+
 def program_of(plan: LaunchPlan, gmi: int) -> Program:
     own = plan.gmis[gmi]
     return Program(
@@ -113,6 +173,7 @@ def program_of(plan: LaunchPlan, gmi: int) -> Program:
         gmi=own,
         training=plan.training(own.training),
         collectives=tuple(c for c in plan.collectives if gmi in c.members),
+        channels=tuple(c for c in plan.channels if c.training == own.training),
     )
 
 
@@ -126,6 +187,7 @@ PROGRAM = Program(
     gmi=own,
     training=plan.training(own.training),
     collectives=tuple(c for c in plan.collectives if own.id in c.members),
+    channels=tuple(c for c in plan.channels if c.training == own.training),
 )
 
 if __name__ == "__main__":

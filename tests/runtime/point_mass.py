@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -288,6 +289,34 @@ class Diverging(Learner):
         with torch.no_grad():
             self.policy.weight.add_(1e-3 * self.context.communicator.rank)
         return metrics
+
+
+class Counted(PointMass):
+    """Tells how many steps each slice of this process has made."""
+
+    steps: ClassVar[dict[int, int]] = {}
+
+    def reset(self) -> Ports:
+        Counted.steps[self.context.env_offset] = 0
+        return super().reset()
+
+    def step(self, inputs: Ports) -> Ports:
+        outputs = super().step(inputs)
+        Counted.steps[self.context.env_offset] += 1
+        return outputs
+
+
+class Patient(Learner):
+    """Is slower than the simulators of this process: update k ends when each has made ``rollouts(k)`` rollouts."""
+
+    rollouts: ClassVar[Callable[[int], int]] = staticmethod(lambda update: 0)
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        wanted = Patient.rollouts(int(self.updates)) * self.context.horizon
+        deadline = time.monotonic() + 10
+        while min(Counted.steps.values()) < wanted and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return super().update(batch)
 
 
 class Exploding(Learner):

@@ -6,7 +6,7 @@ import pytest
 from corpus import EVERYTHING, FILES, texts
 
 from gmiflow.source import Source
-from gmiflow.syntax import ast
+from gmiflow.syntax import ast, parser
 from gmiflow.syntax.parser import MAX_BYTES, accept_text, parse, parse_value, read
 from gmiflow.syntax.words import KEYWORDS
 
@@ -199,9 +199,13 @@ def test_deep_nesting_is_one_diagnostic():
     assert parsed("edition 1\nparam a : int = " + "(" * 90 + "1" + ")" * 90 + "\n").diagnostics == ()
 
 
-def test_too_many_declarations():
-    text = "edition 1\n" + "".join(f"param p{i} : int = 1\n" for i in range(10_000))
-    assert [d.code for d in parsed(text).diagnostics] == ["E0108"]
+def test_too_many_declarations(monkeypatch):
+    assert parser.MAX_DECLARATIONS == 10_000
+    monkeypatch.setattr(parser, "MAX_DECLARATIONS", 100)
+    text = "edition 1\n" + "".join(f"param p{i} : int = 1\n" for i in range(100))
+    result = parsed(text)
+    assert [d.code for d in result.diagnostics] == ["E0108"]
+    assert len(result.module.items) == 100
 
 
 def test_files_that_are_no_text(tmp_path):

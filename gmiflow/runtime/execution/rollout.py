@@ -18,7 +18,8 @@ from gmiflow.plan import EdgePlan, TrainingPlan
 from gmiflow.runtime.execution.types import TensorType, describe
 from gmiflow.runtime.failure import PORT_MISMATCH, error
 
-_STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
+STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
+"""Ports of every simulator that the episode statistics are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ def fields_of(edge: EdgePlan) -> tuple[Field, ...]:
     if isinstance(edge.type, dict):
         return tuple(Field(stage, port, name, TensorType.parse(text)) for name, text in edge.type.items())
     return () if edge.type == "weights" else (Field(stage, port, None, TensorType.parse(edge.type)),)
+
+
+def kind_name(field: Field, *, lift: bool) -> str:
+    """What `ChannelPlan.groups` calls the buffer of a field: its label, and "@last" when it is taken once."""
+    return field.label if lift else f"{field.label}@last"
 
 
 class Routes:
@@ -99,7 +105,17 @@ class Rollout:
         reward, terminated, truncated: [horizon, num_env], of the simulator.
     """
 
-    def __init__(self, routes: Routes, *, horizon: int, num_env: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        horizon: int,
+        num_env: int,
+        device: torch.device,
+        storage: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Allocate; what ``storage`` has by `kind_name` is used in place of new memory."""
+        self._storage = storage or {}
         self._num_env = num_env
         self._device = device
         self._routes = routes
@@ -115,14 +131,16 @@ class Rollout:
                 tensors[field.field] = stored[field.label] = buffer
             port = edge.target.partition(".")[2]
             self.batch[port] = tensors[None] if None in tensors else {str(k): v for k, v in tensors.items()}
-        for port, text in _STATISTICS.items():
+        for port, text in STATISTICS.items():
             field = Field(routes.simulator, port, None, TensorType.parse(text))
             if field.label not in stored:
                 stored[field.label] = self._allocate(field, (horizon, num_env), True)
-        self.reward, self.terminated, self.truncated = (stored[f"{routes.simulator}.{p}"] for p in _STATISTICS)
+        self.reward, self.terminated, self.truncated = (stored[f"{routes.simulator}.{p}"] for p in STATISTICS)
 
     def _allocate(self, field: Field, shape: tuple[int, ...], lift: bool) -> Tensor:
-        buffer = torch.zeros(shape, dtype=field.type.dtype, device=self._device)
+        buffer = self._storage.get(kind_name(field, lift=lift))
+        if buffer is None:
+            buffer = torch.zeros(shape, dtype=field.type.dtype, device=self._device)
         if lift:
             self._steps[field.stage].append((field, buffer.unbind(0)))
         else:

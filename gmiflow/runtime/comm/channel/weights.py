@@ -1,0 +1,299 @@
+"""The weights' way back: a board in shared memory with two buffers, written in turn, each with its version.
+
+The trainer writes version v into buffer ``v mod 2`` while readers take version v - 1 from the other one. A reader
+looks again after copying: if the writer has begun version v + 2 meanwhile, what it has is torn, and it takes the
+newer one.
+
+The board also says what the trainer decides for the whole training: that a checkpoint is due, that the end has come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+from gmiflow.runtime.comm.channel.packer import ALIGNMENT_BYTES, PAGE_BYTES
+from gmiflow.runtime.comm.channel.presence import BLOCK_WORDS, LONG_SLEEP_S, Presence, Watch
+from gmiflow.runtime.comm.shared_memory import Segment, directory, make_fence
+from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, error
+
+__all__ = ["Collected", "Ending", "WeightsBoard", "WeightsReader", "WeightsWriter"]
+
+Ending: TypeAlias = Literal["no", "finished", "stopped"]
+_ENDINGS: tuple[Ending, ...] = ("no", "finished", "stopped")
+
+_VERSION, _BEGUN, _ENDED, _CHECKPOINT, _START = 0, 16, 17, 18, 19  # of the writer; readers poll the first
+_SERVED, _ENV_OFFSET, _NUM_ENV, _EPISODES, _RETURN_SUM = 0, 16, 17, 18, 19  # of a reader
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a reader says with its slice of a checkpoint: its environments, and episodes since the checkpoint before."""
+
+    env_offset: int
+    num_env: int
+    episodes: int
+    return_sum: float
+
+
+class WeightsBoard:
+    """What writer and readers share; see the module.
+
+    Attributes:
+        watch: looks after the members that this one waits for.
+    """
+
+    def __init__(self, name: str, segment: Segment, readers: tuple[int, ...], entries: list[dict[str, Any]]) -> None:
+        self._segment = segment
+        self._readers = readers
+        self._fence = make_fence()
+        self.watch = Watch(f"the weights of {name}", math.inf)
+        blocks = (1 + len(readers)) * BLOCK_WORDS
+        self._view = memoryview(segment.memory)[: blocks * _WORD_BYTES]
+        words = self._view.cast("q")
+        self._words = words
+        self._writer = Presence(words, 0)
+        self._reader_blocks = [Presence(words, 1 + index) for index in range(len(readers))]
+        first = _header_pages(len(readers), entries)
+        size = _buffer_bytes(entries)
+        self._buffers = [self._tensors(entries, first + parity * size) for parity in (0, 1)]
+
+    def _tensors(self, entries: list[dict[str, Any]], start: int) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for entry in entries:
+            shape = tuple(entry["shape"])
+            dtype = cast("torch.dtype", getattr(torch, entry["dtype"]))
+            count = torch.Size(shape).numel()
+            if count:
+                flat = torch.frombuffer(
+                    self._segment.memory, dtype=dtype, count=count, offset=start + int(entry["offset"])
+                )
+                found[entry["name"]] = flat.view(shape)
+        return found
+
+    @property
+    def version(self) -> int:
+        """Number of the newest whole version; the first is 0."""
+        return self._writer.words[_VERSION]
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._buffers.clear()
+        for presence in (self._writer, *self._reader_blocks):
+            presence.release()
+        self._words.release()
+        self._view.release()
+        with contextlib.suppress(BufferError):
+            self._segment.memory.close()
+
+
+class WeightsWriter(WeightsBoard):
+    """The first trainer's end."""
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        readers: tuple[int, ...],
+        weights: Mapping[str, Tensor],
+        *,
+        start: int = 0,
+        replaceable: bool = False,
+        timeout_s: float,
+    ) -> None:
+        """Make the board with version 0 of ``weights``; readers find it only when it is whole.
+
+        Args:
+            name: of the training.
+            path: name of the shared memory.
+            readers: GMI ids.
+            weights: what `Trainer.weights` returns.
+            start: iterations made before, by an earlier run.
+            replaceable: a reader that dies is started again.
+            timeout_s: how long any wait may last.
+
+        Raises:
+            GMIError: E0711 when there is too little shared memory.
+        """
+        entries = _entries(weights)
+        first, size = _header_pages(len(readers), entries), _buffer_bytes(entries)
+        segment = Segment(f"{path}.new", first + 2 * size)
+        text = json.dumps(entries).encode()
+        table = (1 + len(readers)) * BLOCK_WORDS * _WORD_BYTES
+        segment.memory[table : table + 8 + len(text)] = len(text).to_bytes(8, "little") + text
+        super().__init__(name, segment, readers, entries)
+        for gmi, presence in zip(readers, self._reader_blocks, strict=True):
+            self.watch.add(gmi, presence, replaceable=replaceable)
+        self.watch.timeout_s = timeout_s
+        self._writer.words[_CHECKPOINT], self._writer.words[_START] = -1, start
+        self._copy(weights, 0)
+        self._writer.announce()
+        segment.path.rename(directory() / path)
+        segment.path = directory() / path
+
+    def publish(self, weights: Mapping[str, Tensor]) -> int:
+        """Write the next version; returns its number. On a GPU waits until the copy has arrived."""
+        version = self.version + 1
+        self._copy(weights, version)
+        return version
+
+    def _copy(self, weights: Mapping[str, Tensor], version: int) -> None:
+        words = self._writer.words
+        words[_BEGUN] = version
+        self._fence()
+        for name, target in self._buffers[version % 2].items():
+            target.copy_(weights[name])
+        self._fence()
+        words[_VERSION] = version
+
+    def request_checkpoint(self, iteration: int) -> None:
+        """Ask every reader to write its slice of the checkpoint of ``iteration`` at its next rollout boundary."""
+        self._writer.words[_CHECKPOINT] = iteration
+
+    def served(self) -> bool:
+        """Whether all have written it."""
+        wanted = self._writer.words[_CHECKPOINT]
+        return all(block.words[_SERVED] == wanted + 1 for block in self._reader_blocks)
+
+    def collected(self) -> tuple[Collected, ...]:
+        """What the readers said when they served, in order."""
+        return tuple(
+            Collected(
+                block.words[_ENV_OFFSET],
+                block.words[_NUM_ENV],
+                block.words[_EPISODES],
+                _as_float(block.words[_RETURN_SUM]),
+            )
+            for block in self._reader_blocks
+        )
+
+    def look(self, waited_s: float) -> None:
+        """Raise when a reader that has not written its slice does not come; see `Watch.look`."""
+        wanted = self._writer.words[_CHECKPOINT]
+        self.watch.look(waited_s, lambda presence: presence.words[_SERVED] != wanted + 1)
+
+    def end(self, how: Ending) -> None:
+        """Tell the readers that no more rollouts are wanted."""
+        self._writer.words[_ENDED] = _ENDINGS.index(how)
+
+    def close(self) -> None:
+        """Leave and remove the name."""
+        self._segment.unlink()
+        self._writer.leave()
+        super().close()
+
+
+class WeightsReader(WeightsBoard):
+    """An agent's end."""
+
+    def __init__(
+        self, name: str, path: str, readers: tuple[int, ...], member: int, writer: int, *, timeout_s: float
+    ) -> None:
+        """Wait for the board of the training ``name`` and announce this reader.
+
+        Raises:
+            GMIError: E0705 when there is none in time.
+        """
+        file = directory() / path
+        deadline = time.monotonic() + timeout_s
+        while not file.exists():
+            if time.monotonic() > deadline:
+                raise error(COLLECTIVE_TIMED_OUT, f"GMI {writer} gave no weights of {name} within {timeout_s:g} s")
+            time.sleep(LONG_SLEEP_S)
+        segment = Segment(path, file.stat().st_size)
+        start = (1 + len(readers)) * BLOCK_WORDS * _WORD_BYTES
+        count = int.from_bytes(segment.memory[start : start + 8], "little")
+        entries = cast("list[dict[str, Any]]", json.loads(segment.memory[start + 8 : start + 8 + count]))
+        super().__init__(name, segment, readers, entries)
+        self.watch.timeout_s = timeout_s
+        self.watch.add(writer, self._writer)
+        self._own = self._reader_blocks[readers.index(member)]
+        self._own.announce()
+
+    def newest(self) -> tuple[int, Mapping[str, Tensor]]:
+        """The newest version and where it lies; `whole` tells whether what was copied since is that version."""
+        version = self.version
+        self._fence()
+        return version, self._buffers[version % 2]
+
+    def whole(self, version: int) -> bool:
+        """Whether the buffer of ``version`` has not been written to since `newest`."""
+        self._fence()
+        return self._writer.words[_BEGUN] < version + 2
+
+    @property
+    def ended(self) -> Ending:
+        """Whether the trainer wants no more, and why."""
+        return _ENDINGS[self._writer.words[_ENDED]]
+
+    @property
+    def wanted_checkpoint(self) -> int | None:
+        """Iteration of a checkpoint that this reader has yet to serve; None for none."""
+        wanted = self._writer.words[_CHECKPOINT]
+        return wanted if wanted >= 0 and self._own.words[_SERVED] != wanted + 1 else None
+
+    def serve_checkpoint(self, iteration: int, collected: Collected) -> None:
+        """Say that the slice of ``iteration`` is written."""
+        words = self._own.words
+        words[_ENV_OFFSET], words[_NUM_ENV] = collected.env_offset, collected.num_env
+        words[_EPISODES], words[_RETURN_SUM] = collected.episodes, _as_word(collected.return_sum)
+        self._fence()
+        words[_SERVED] = iteration + 1
+
+    @property
+    def start(self) -> int:
+        """Iterations made before the run that writes."""
+        return self._writer.words[_START]
+
+    def look(self, waited_s: float) -> None:
+        """Raise when the writer is gone; see `Watch.look`."""
+        self.watch.look(waited_s)
+
+    def close(self) -> None:
+        """Leave."""
+        self._own.leave()
+        super().close()
+
+
+def _as_word(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
+
+
+def _as_float(word: int) -> float:
+    return float(struct.unpack("<d", word.to_bytes(8, "little", signed=True))[0])
+
+
+def _entries(weights: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    offset = 0
+    for name, value in weights.items():
+        dtype = str(value.dtype).removeprefix("torch.")
+        entries.append({"name": name, "dtype": dtype, "shape": list(value.shape), "offset": offset})
+        offset += -(-value.numel() * value.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return entries
+
+
+def _buffer_bytes(entries: list[dict[str, Any]]) -> int:
+    """Bytes of one buffer, whole pages."""
+    if not entries:
+        return PAGE_BYTES
+    last = entries[-1]
+    itemsize = cast("torch.dtype", getattr(torch, last["dtype"])).itemsize
+    end = int(last["offset"]) + torch.Size(last["shape"]).numel() * itemsize
+    return -(-max(end, 1) // PAGE_BYTES) * PAGE_BYTES
+
+
+def _header_pages(readers: int, entries: list[dict[str, Any]]) -> int:
+    """Bytes before the first buffer: the words of all members, and the table of the tensors."""
+    size = (1 + readers) * BLOCK_WORDS * _WORD_BYTES + 8 + len(json.dumps(entries).encode())
+    return -(-size // PAGE_BYTES) * PAGE_BYTES

@@ -1,0 +1,74 @@
+"""A run's policy as what a server's workers call."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gmiflow.runtime import load_policy
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, NOT_SUPPORTED, error
+from gmiflow.serving.batching import Answer
+
+_TENSOR = re.compile(r"f32\[env, (\d+)\]")
+
+
+class PolicyRunner:
+    """One worker's copy of a policy, on a stream of its own where there is a GPU.
+
+    The module's first output (for `std.algo.ppo` the mean of the action) is the action.
+    """
+
+    def __init__(self, run: Path, training: str | None, device: torch.device) -> None:
+        """Load it; raises as `load_policy`."""
+        self._policy = load_policy(run, training=training, device=device)
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    @torch.inference_mode()
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Actions f32 [rows, A] for observations f32 [rows, O]."""
+        with torch.cuda.stream(self._stream):
+            # A copy: what came from a socket is read-only memory, which torch cannot wrap.
+            output = self._policy(torch.tensor(observations, device=self._device))
+            action = output[0] if isinstance(output, tuple) else output
+            return action.float().cpu().numpy()
+
+
+def make_runners(run: Path, training: str | None, device: torch.device, workers: int) -> Sequence[PolicyRunner]:
+    """One runner per worker; raises as `load_policy`."""
+    return [PolicyRunner(run, training, device) for _ in range(workers)]
+
+
+def sizes(run: Path, training: str | None, answer: Answer) -> tuple[int, int]:
+    """Numbers in one observation and one action.
+
+    Raises:
+        GMIError: E0710 when the agent takes anything but one tensor f32[env, O] from the simulator; E0707 when
+            the policy does not answer with one row of actions per observation.
+    """
+    folder = next(place for place in (run, *run.parents) if (place / "plan.json").is_file())
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    chosen = next(item for item in plan["trainings"] if training in (None, item["name"]))
+    roles = {stage["name"]: stage["role"] for stage in chosen["stages"]}
+    taken = [
+        edge["type"]
+        for edge in chosen["edges"]
+        if roles[edge["source"].split(".")[0]] == "simulator" and roles[edge["target"].split(".")[0]] == "agent"
+    ]
+    match = _TENSOR.fullmatch(taken[0]) if len(taken) == 1 and isinstance(taken[0], str) else None
+    if match is None:
+        raise error(NOT_SUPPORTED, "a server answers for agents that take one tensor f32[env, O] from the simulator")
+    observation = int(match[1])
+    try:
+        shape = answer(np.zeros((2, observation), np.float32)).shape
+    except (RuntimeError, TypeError, ValueError) as problem:
+        raise error(CHECKPOINT_UNUSABLE, f"the policy cannot act on an observation of zeros: {problem}") from problem
+    if len(shape) != 2 or shape[0] != 2:
+        raise error(CHECKPOINT_UNUSABLE, f"the policy answers two observations with {list(shape)}")
+    return observation, shape[1]

@@ -1,0 +1,150 @@
+"""GMIs that collect and GMIs that train: mapping `ea_t`, in one process and as processes of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import point_mass
+import pytest
+import torch
+from in_process import Collector, run_in_threads
+from plans import launch_plan, split_plan, training_plan
+
+from gmiflow.runtime.core import GMIRuntime
+
+
+def weights_of(runtime: GMIRuntime) -> dict[str, torch.Tensor]:
+    """Of the module that a GMI trains, or acts with."""
+    return {name: value.clone() for name, value in runtime._policy.state_dict().items()}
+
+
+def split(*, agents: int = 1, trainers: int = 1, depth: int = 1, drop: bool = False, run=None, **changes):
+    plan = split_plan(training_plan(**changes), agents=agents, trainers=trainers, depth=depth, drop=drop)
+    runtimes, collectors, errors = run_in_threads(plan, **(run or {}))
+    assert errors == []
+    return runtimes, collectors
+
+
+def lags_of(collectors: list[Collector]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for collector in collectors:
+        for progress in collector.of("Progress"):
+            total.update({int(lag): count for lag, count in progress.lags.items()})
+    return total
+
+
+@pytest.fixture(scope="module")
+def synchronous() -> dict[str, torch.Tensor]:
+    """Weights after six iterations of one GMI with all roles."""
+    runtimes, _, errors = run_in_threads(launch_plan(training_plan(), gmis=1))
+    assert errors == []
+    return weights_of(runtimes[0])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_without_staleness_the_weights_are_those_of_sync(synchronous, mode: str) -> None:
+    runtimes, collectors = split(mode=mode, max_staleness=0, depth=3)
+    for runtime in runtimes:  # the agent has the last weights too
+        assert all(torch.equal(value, synchronous[name]) for name, value in weights_of(runtime).items())
+    assert lags_of(collectors) == {0: 6}
+    assert len({collector.of("Done")[0].checksum for collector in collectors}) == 1
+
+
+def test_several_agents_fill_one_slot(synchronous) -> None:
+    runtimes, collectors = split(agents=4)
+    assert all(torch.equal(value, synchronous[name]) for name, value in weights_of(runtimes[-1]).items())
+    assert lags_of(collectors) == {0: 4 * 6}
+
+
+@pytest.mark.parametrize(("agents", "trainers"), [(1, 2), (2, 2), (4, 2), (2, 4)])
+def test_trainers_reduce_among_themselves(synchronous, agents: int, trainers: int) -> None:
+    runtimes, _ = split(agents=agents, trainers=trainers)
+    for runtime in runtimes:
+        for name, value in weights_of(runtime).items():
+            torch.testing.assert_close(value, synchronous[name], rtol=1e-5, atol=1e-6)
+
+
+SLOW_TRAINER = {"simulator": "Counted", "trainer": "Patient", "mode": "async"}
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """Makes update k wait until every agent has made so many rollouts."""
+
+    def set_rollouts(rollouts) -> None:
+        monkeypatch.setattr(point_mass.Patient, "rollouts", staticmethod(rollouts))
+        point_mass.Counted.steps.clear()
+
+    return set_rollouts
+
+
+@pytest.mark.parametrize("staleness", [1, 2, 4])
+@pytest.mark.parametrize("agents", [1, 2])
+def test_the_lag_never_exceeds_its_bound(ahead, staleness: int, agents: int) -> None:
+    ahead(lambda update: min(update + 1 + staleness, 12))
+    _, collectors = split(**SLOW_TRAINER, max_staleness=staleness, depth=8, agents=agents, iterations=12)
+    # Rollouts 0 .. S are collected with version 0, and each further one with the version after.
+    first = {lag: agents for lag in range(staleness)}
+    assert lags_of(collectors) == {**first, staleness: agents * (12 - staleness)}
+
+
+def test_the_depth_of_the_channel_bounds_the_lag_too(ahead) -> None:
+    ahead(lambda update: min(update + 3, 10))
+    _, collectors = split(**SLOW_TRAINER, max_staleness=4, depth=2, iterations=10)
+    assert max(lags_of(collectors)) == 2
+
+
+@pytest.mark.parametrize(("agents", "trainers"), [(1, 1), (2, 1), (1, 2)])
+def test_the_oldest_may_be_dropped(ahead, agents: int, trainers: int) -> None:
+    ahead(lambda update: 4 * (update + 1))
+    runtimes, collectors = split(
+        **SLOW_TRAINER, max_staleness=2, depth=2, drop=True, agents=agents, trainers=trainers, iterations=8
+    )
+    lags = lags_of(collectors)
+    assert max(lags) <= 2
+    assert sum(lags.values()) == 8 * max(agents, trainers)
+    made = [collector.of("Done")[0].iteration for collector in collectors[:agents]]
+    assert min(made) >= 4 * 8  # the agents did not wait for the trainer
+    dropped = sum(progress.channels["dropped"] for c in collectors[:agents] for progress in c.of("Progress"))
+    kept = max(agents, trainers) * (8 + 2)  # what was trained on, and what may be left in the channels
+    assert dropped >= sum(made) * trainers - kept
+    assert [runtime.iteration for runtime in runtimes[agents:]] == [8] * trainers
+
+
+def test_a_stop_is_decided_by_the_trainers() -> None:
+    runtimes, collectors = split(
+        agents=2,
+        mode="async",
+        max_staleness=2,
+        depth=2,
+        iterations=1000,
+        run={"collector": lambda gmi: Collector(stop_after=3 if gmi == 2 else None)},
+    )
+    assert runtimes[2].iteration == 3
+    assert all(collector.of("Done")[0].stopped for collector in collectors)
+    assert all(3 <= runtime.iteration <= 6 for runtime in runtimes[:2])
+
+
+def test_a_resumed_split_continues_exactly(tmp_path: Path, synchronous) -> None:
+    split(agents=2, iterations=3, run={"run_dir": tmp_path})
+    resumed = {"run_dir": tmp_path / "rest", "resume": tmp_path / "checkpoints" / "last"}
+    runtimes, collectors = split(agents=2, iterations=6, checkpoint_every=2, run=resumed)
+    assert [collector.of("Ready")[0].iteration for collector in collectors] == [3, 3, 3]
+    assert [saved.iteration for saved in collectors[2].of("Saved")] == [4, 6]
+    assert [progress.iteration for progress in collectors[0].of("Progress")] == [4, 5, 6]
+    assert all(torch.equal(value, synchronous[name]) for name, value in weights_of(runtimes[2]).items())
+
+
+def test_a_checkpoint_of_a_split_resumes_in_one_gmi(tmp_path: Path, synchronous) -> None:
+    split(agents=2, iterations=3, run={"run_dir": tmp_path})
+    whole = launch_plan(training_plan(iterations=6), gmis=1)
+    runtimes, _, errors = run_in_threads(whole, resume=tmp_path / "checkpoints" / "last")
+    assert errors == []
+    assert all(torch.equal(value, synchronous[name]) for name, value in weights_of(runtimes[0]).items())
+
+
+def test_what_is_not_finite_is_found_where_it_is_trained_on() -> None:
+    plan = split_plan(training_plan(simulator="NotANumber"))
+    _, _, errors = run_in_threads(plan)
+    assert any("is not finite" in str(problem) for problem in errors)
