@@ -45,6 +45,8 @@ SETTINGS: Final[dict[str, str]] = {
     "target.backend": "What a slice of the device is: processes on the CPU, processes that take turns (`timeshare`), "
     "MPS clients, MIG instances, or green contexts in one process.",
     "target.gmi_per_gpu": "GMIs that share one device.",
+    "target.agents": "Of the GMIs of one device those that collect, where the mapping splits agent and trainer.",
+    "target.trainers": "Of the GMIs of one device those that train, where the mapping splits agent and trainer.",
     "target.mapping": "Which roles share a GMI: all of them (`dp_only`), environment apart from agent and trainer "
     "(`e_at`), trainer apart (`ea_t`), each alone (`dp_mp`), or pools of simulators and agents (`mp_dp`).",
 }
