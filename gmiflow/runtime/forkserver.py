@@ -10,7 +10,8 @@ it over a socket, one JSON object per line:
                          {"event": "spawned", "gmi": 0, "pid": 4711}
                          {"event": "exited", "gmi": 0, "status": -9}
 
-It ends, and takes its children with it, when the launcher closes the socket or dies.
+It ends, and takes its children with it, when the launcher closes the socket or dies; also what a simulator started
+and detached, which the kernel hands over to the server.
 
 `ForkServer` in `gmiflow.runtime.spawn` is the launcher's end.
 """
@@ -35,7 +36,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from gmiflow.runtime.linux import die_with_parent
+from gmiflow.runtime.linux import adopt_orphans, die_with_parent, kill_children
 
 logger = logging.getLogger(__name__)
 
@@ -232,6 +233,7 @@ def serve(descriptor: int, parent: int, modules: list[str]) -> None:
         modules: modules to import besides torch and the runtime.
     """
     die_with_parent(parent)
+    adopt_orphans()  # also of a simulator's processes that detach themselves
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     start = time.perf_counter()
     preload(modules)
@@ -247,5 +249,6 @@ def serve(descriptor: int, parent: int, modules: list[str]) -> None:
         traceback.print_exc()
     finally:
         server.kill_children()
+        kill_children()
         _flush()
         os._exit(0)  # taking torch down in order would take longer than a short run

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import time
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LOOK_AGAIN_S = 0.01
 
 
 def die_with_parent(parent: int) -> None:
@@ -21,6 +24,48 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     if os.getppid() != parent:  # it ended before the call
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Have the kernel make this process the parent of descendants whose own parent has ended.
+
+    So a process that detached itself (in a session of its own, its parent gone) is not lost sight of. Elsewhere than
+    on Linux nothing is done.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
+
+
+def kill_children(patience_s: float = 2.0) -> int:
+    """Kill every child of this process, and with `adopt_orphans` all their descendants; how many there were.
+
+    Args:
+        patience_s: how long to wait for those that do not end at once, for example within a driver.
+    """
+    killed: set[int] = set()
+    deadline = time.monotonic() + patience_s
+    while (children := _children()) and time.monotonic() < deadline:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        killed |= children
+        # Reaping the dead shows whom they leave behind.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(_LOOK_AGAIN_S)
+    return len(killed)
+
+
+def _children() -> set[int]:
+    """Processes whose parent is this one, the dead that nobody has reaped included."""
+    own, found = str(os.getpid()), set[int]()
+    with contextlib.suppress(OSError):
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+                if file.read().rpartition(")")[2].split()[1] == own:
+                    found.add(int(name))
+    return found
 
 
 def processor_ticks(pid: int) -> tuple[str, int] | None:

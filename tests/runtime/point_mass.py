@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +69,15 @@ class PointMass(Simulator):
 
     def diagnostics(self) -> dict[str, int]:
         return {"overflows": 0}
+
+
+class Detaching(PointMass):
+    """Starts two processes that leave its group: a child, and one whose parent ends at once."""
+
+    def setup(self, context: StageContext) -> None:
+        super().setup(context)
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        subprocess.run(["sh", "-c", "setsid sleep 601 &"], check=True)
 
 
 class LinearPolicy(nn.Module):

@@ -265,6 +265,17 @@ def test_sigterm_stops_everything_at_once(tmp_path: Path, mark: str) -> None:
     assert leftovers.files(launcher.process.pid) == []
 
 
+def test_what_a_simulator_detached_ends_with_the_run(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark, simulator="Detaching", iterations=100_000)
+    launcher.wait_for("Iteration 1")
+    assert len(leftovers.processes(mark)) == 8  # launcher, fork server, two GMIs, two sleepers of each
+    launcher.process.send_signal(signal.SIGINT)
+    status, _, seconds = launcher.end()
+    assert status == 130
+    assert seconds < STOP_WITHIN_S
+    assert leftovers.processes(mark) == []
+
+
 def test_ctrl_c_stops_at_an_iteration_boundary_and_saves(tmp_path: Path, mark: str) -> None:
     launcher = Launcher(tmp_path, mark)
     launcher.wait_for("Iteration 1")

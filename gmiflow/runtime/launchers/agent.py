@@ -43,7 +43,7 @@ from gmiflow.runtime.forkserver import Keeper, SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.launchers.contact import LAUNCH_FILE, Contact, call_launcher, own_rank
-from gmiflow.runtime.linux import processor_ticks
+from gmiflow.runtime.linux import adopt_orphans, kill_children, processor_ticks
 from gmiflow.runtime.processes import assign_cpus, environment
 from gmiflow.runtime.rendezvous import Progress, Rendezvous, clean_stale
 
@@ -128,7 +128,8 @@ class Agent(Keeper):
         self.kill_children()
         for child, _ in self.children.values():
             os.waitpid(child, 0)
-        self._stack.close()
+        self._stack.close()  # before the rest: a daemon of a backend is among the children, and ends in order
+        kill_children()
 
     def _tell_alive(self) -> None:
         stages = {gmi: self._progress.stage(gmi) for gmi in self._gmis} if self._progress is not None else {}
@@ -186,6 +187,7 @@ def main() -> int:
     except GMIError as problem:
         sys.stderr.write("\n".join([f"error: {problem}", *problem.failure.notes]) + "\n")
         return 1
+    adopt_orphans()
     agent = Agent(connection, plan=plan, run_dir=run_dir)
     signal.signal(signal.SIGTERM, agent.forward)
     signal.signal(signal.SIGINT, agent.forward)
