@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "graph": ("gmiflow.commands.graph", "Draw a workflow as Mermaid, DOT or SVG."),
     "doc": ("gmiflow.commands.doc", "Write the Markdown reference of a file or a std module."),
     "compile": ("gmiflow.commands.compile", "Compile a .gmi file to a launch plan and one program per GMI."),
+    "profile": ("gmiflow.commands.profile", "Measure a workflow at the sizes that it leaves open."),
     "plan": ("gmiflow.commands.plan", "Show what would run, what it is expected to do, and why."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
     "serve": ("gmiflow.commands.serve", "Answer action requests from a trained policy."),

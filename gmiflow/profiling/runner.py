@@ -16,25 +16,13 @@ from gmiflow.plan import LaunchPlan
 from gmiflow.profiles.space import devices_of
 from gmiflow.profiles.workload import Measurement, Point
 from gmiflow.profiling.shared_server import SharedServer
+from gmiflow.profiling.signals import Interrupted
 from gmiflow.profiling.trial import Pace, Trial
 from gmiflow.runtime.launch import run_plan
 from gmiflow.runtime.supervisor import Limits
 
 MANY_ITERATIONS = 1_000_000_000
 """A trial ends when it has been seen long enough."""
-
-
-class Interrupted(Exception):
-    """A signal ended a trial.
-
-    Attributes:
-        signal: its number.
-    """
-
-    def __init__(self, signal: int) -> None:
-        """Ended by ``signal``."""
-        super().__init__(f"signal {signal}")
-        self.signal = signal
 
 
 class Runner:

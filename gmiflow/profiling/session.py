@@ -23,7 +23,8 @@ from gmiflow.profiles.search import propose
 from gmiflow.profiles.space import Space, space_of
 from gmiflow.profiles.workload import Measurement, Point, ProfileKey, WorkloadProfile
 from gmiflow.profiles.workload_key import key_of
-from gmiflow.profiling.runner import Interrupted, Runner
+from gmiflow.profiling.runner import Runner
+from gmiflow.profiling.signals import Interrupted, signals_raise
 from gmiflow.profiling.trial import PACES, Pace
 
 BUDGET_S = 120.0
@@ -109,17 +110,16 @@ def profile_workflow(
     """
     session = _Session(request, on_step)
     space = space_of(request.workflow, request.hardware)
-    with Runner(
-        request.workflow, request.options, request.hardware, request.pace or PACES[request.workflow.target.device]
-    ) as runner:
-        try:
+    pace = request.pace or PACES[request.workflow.target.device]
+    try:
+        with signals_raise(), Runner(request.workflow, request.options, request.hardware, pace) as runner:
             while (point := proposer(space, session.profile.measurements, request.algorithm)) is not None:
                 if session.known(point):
                     break  # the proposer has nothing new to ask
                 if not session.affordable() or not session.measure(runner, point):
                     return session.outcome("budget")
-        except Interrupted as stop:
-            return session.outcome("interrupted", stop.signal)
+    except Interrupted as stop:
+        return session.outcome("interrupted", stop.signal)
     return session.outcome("complete")
 
 
