@@ -91,7 +91,7 @@ def command(
         fresh=fresh,
         output=Path(keep) if keep is not None else None,
     )
-    outcome = measure(request, f"gmiflow profile {file}")
+    outcome = measure(request)
     if outcome.profile.measurements:
         _print(outcome.profile, outcome.path, output, ended=outcome.ended, new=outcome.new)
     if outcome.signal:

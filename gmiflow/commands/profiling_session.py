@@ -17,13 +17,11 @@ from gmiflow.profiles.space import space_of
 from gmiflow.profiles.workload_key import difference_text
 from gmiflow.profiling.session import Outcome, Request, profile_workflow
 
+_AGAIN = "the same command goes on from there"
 
-def measure(request: Request, again: str) -> Outcome:
+
+def measure(request: Request) -> Outcome:
     """Profile with a view of it on stderr, and say what came out.
-
-    Args:
-        request: what and how.
-        again: the command that goes on after an interruption.
 
     Raises:
         click.UsageError: when the target is not this machine, or the profile cannot be written.
@@ -38,7 +36,7 @@ def measure(request: Request, again: str) -> Outcome:
     except OSError as error:
         raise click.UsageError(f"cannot write the profile: {error.filename}: {error.strerror}") from error
     with unless_unwritable():
-        for text in _summary(request, outcome, again):
+        for text in _summary(request, outcome):
             click.echo(text, err=True)
     return outcome
 
@@ -70,15 +68,15 @@ def stale_texts(found: store.Lookup) -> list[str]:
     return [f"profile {found.nearest.path} is stale: {reasons}"]
 
 
-def _summary(request: Request, outcome: Outcome, again: str) -> list[str]:
+def _summary(request: Request, outcome: Outcome) -> list[str]:
     points = len(outcome.profile.measurements)
     counted = f"{points} point{'' if points == 1 else 's'}"
     lines = [f"{counted} measured, {outcome.new} of them now, in {duration(outcome.elapsed_s)}"]
     if outcome.ended == "interrupted":
-        kept = f"what was measured is kept: `{again}` goes on from there" if points else "nothing was measured"
+        kept = f"what was measured is kept, and {_AGAIN}" if points else "nothing was measured"
         lines = [f"interrupted after {outcome.new} points; {kept}"]
     elif outcome.ended == "budget":
-        lines.append(f"the budget of {duration(request.budget_s)} is spent: `{again}` goes on from there")
+        lines.append(f"the budget of {duration(request.budget_s)} is spent; {_AGAIN}")
     if outcome.ended != "interrupted" and any(item.status == "ok" for item in outcome.profile.measurements):
         lines.append(_chosen(request.workflow, request, outcome))
     return lines

@@ -9,20 +9,23 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gmiflow.commands import run_place
+from gmiflow.commands import run_place, run_profile
 from gmiflow.commands.compile import write
 from gmiflow.commands.failures import as_diagnostic
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.plan_view import headline, promise, table
 from gmiflow.commands.report import finish, show, unless_unwritable
-from gmiflow.pipeline import compile_file
+from gmiflow.diagnostics import Diagnostic
+from gmiflow.ir.workflow import Workflow
+from gmiflow.pipeline import Compilation, Options, compile_file
 from gmiflow.plan import LaunchPlan, PlanError
 from gmiflow.plan_check import read_plan
 from gmiflow.profiles import plans
@@ -35,12 +38,14 @@ class Job:
     Attributes:
         params: parameters of the file as (name, value, origin).
         sources: `.gmi` files to keep in the run directory.
+        workflow: that was compiled; None for a plan.json.
     """
 
     plan: LaunchPlan
     programs: dict[str, str]
     params: list[dict[str, Any]]
     sources: list[tuple[str, str]]
+    workflow: Workflow | None = None
 
 
 @click.command(name="run")
@@ -49,6 +54,7 @@ class Job:
 @profile_options
 @click.option("--resume", metavar="RUN", type=click.Path(), help="Go on from a run directory or a checkpoint.")
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
+@click.option("--no-profile", is_flag=True, help="Do not measure first when num_env = auto and nothing is known.")
 @click.option("--dry-run", is_flag=True, help="Print everything that would be started, and start nothing.")
 @launcher_options
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -56,11 +62,14 @@ def command(
     file: str | None,
     resume: str | None,
     run_dir: str | None,
+    no_profile: bool,
     dry_run: bool,
     output: str,
     **chosen: Any,  # noqa: ANN401 - click
 ) -> None:
     """Compile FILE and run it, or run a plan.json.
+
+    With num_env = auto it measures first which size suits this machine, unless a profile is there (`gmiflow profile`).
 
     A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume.
     With --resume and without FILE, the plan of that run goes on. Ctrl-C ends at the next iteration
@@ -69,7 +78,8 @@ def command(
     launcher = chosen_launcher(chosen)
     if file is None and resume is None:
         raise click.UsageError("name a .gmi file, a plan.json, or a run with --resume")
-    job = _prepare(file, resume, output, chosen)
+    may_profile = not (no_profile or dry_run or resume is not None) and launcher.name == "local"
+    job = _prepare(file, resume, output, chosen, may_profile=may_profile)
     if resume is not None:
         run_place.require_checkpoints(Path(resume), job.plan, output)
     directory = Path(run_dir or Path("runs") / f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -90,18 +100,35 @@ def command(
             sys.exit(_run(job, directory, resume, output, launcher))
 
 
-def _prepare(file: str | None, resume: str | None, output: str, chosen: dict[str, Any]) -> Job:
+def _prepare(
+    file: str | None, resume: str | None, output: str, chosen: dict[str, Any], *, may_profile: bool = False
+) -> Job:
     """The plan from a `.gmi` file, a plan.json or an earlier run; exits with diagnostics."""
     if file is not None and not file.endswith(".json"):
-        compilation = compile_file(file, chosen_options(chosen), require_workflow=True)
-        failed = any(problem.severity == "error" for problem in compilation.diagnostics)
-        finish(compilation.diagnostics, output if failed else "text")  # stdout of a run is its events
+        options = chosen_options(chosen)
+        compilation = _compile(file, options, output)
+        if run_profile.measured(compilation, options, may_profile=may_profile):
+            compilation = _compile(file, options, output, known=compilation.diagnostics)
         assert compilation.plan and compilation.programs and compilation.workflow
         params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]
         sources = [(Path(s.name).name, s.text) for s in compilation.checked.sources if not s.name.startswith("std")]
-        return Job(plan=compilation.plan, programs=compilation.programs, params=params, sources=sources)
+        return Job(
+            plan=compilation.plan,
+            programs=compilation.programs,
+            params=params,
+            sources=sources,
+            workflow=compilation.workflow,
+        )
     path = Path(file) if file is not None else _run_directory(Path(str(resume))) / "plan.json"
     return _from_plan(path, chosen)
+
+
+def _compile(file: str, options: Options, output: str, known: Sequence[Diagnostic] = ()) -> Compilation:
+    """Compile a `.gmi` file; shows the diagnostics that are not ``known``, and exits if one is an error."""
+    compilation = compile_file(file, options, require_workflow=True)
+    new = [problem for problem in compilation.diagnostics if problem not in known]
+    finish(new, output if compilation.failed else "text")  # stdout of a run is its events
+    return compilation
 
 
 def _from_plan(path: Path, chosen: dict[str, Any]) -> Job:
@@ -269,5 +296,7 @@ def _write_run_directory(job: Job, directory: Path) -> None:
         for name, text in job.sources:
             (directory / name).write_text(text, encoding="utf-8")
         (directory / "logs").mkdir(exist_ok=True)
+        if job.workflow is not None:
+            run_profile.write_key(job.workflow, directory)
     except OSError as error:
         raise run_place.unwritable("the run directory", directory, error) from error
