@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gmiflow.commands.durations import Duration
 from gmiflow.commands.options import chosen_options, compile_options
 from gmiflow.commands.report import finish
 from gmiflow.hardware import detect
 from gmiflow.pipeline import compile_file
-
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-
-class Duration(click.ParamType):
-    """Seconds, or a number with s, min or h."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Seconds."""
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|m|h|)\s*", str(value))
-        if not match or float(match[1]) <= 0:
-            self.fail(f"{value!r} is not a duration: give seconds, like 120s, or 2min")
-        return float(match[1]) * _UNITS[match[2]]
 
 
 @click.command(name="profile")

@@ -18,6 +18,7 @@ import click
 
 from gmiflow.commands import run_place, run_profile
 from gmiflow.commands.compile import write
+from gmiflow.commands.durations import Duration
 from gmiflow.commands.failures import as_diagnostic
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
@@ -55,6 +56,14 @@ class Job:
 @click.option("--resume", metavar="RUN", type=click.Path(), help="Go on from a run directory or a checkpoint.")
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
 @click.option("--no-profile", is_flag=True, help="Do not measure first when num_env = auto and nothing is known.")
+@click.option(
+    "--profile-budget",
+    type=Duration(),
+    default="120s",
+    show_default=True,
+    metavar="TIME",
+    help="How long that may take.",
+)
 @click.option("--dry-run", is_flag=True, help="Print everything that would be started, and start nothing.")
 @launcher_options
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -63,6 +72,7 @@ def command(
     resume: str | None,
     run_dir: str | None,
     no_profile: bool,
+    profile_budget: float,
     dry_run: bool,
     output: str,
     **chosen: Any,  # noqa: ANN401 - click
@@ -79,7 +89,7 @@ def command(
     if file is None and resume is None:
         raise click.UsageError("name a .gmi file, a plan.json, or a run with --resume")
     may_profile = not (no_profile or dry_run or resume is not None) and launcher.name == "local"
-    job = _prepare(file, resume, output, chosen, may_profile=may_profile)
+    job = _prepare(file, resume, output, chosen, budget_s=profile_budget if may_profile else 0.0)
     if resume is not None:
         run_place.require_checkpoints(Path(resume), job.plan, output)
     directory = Path(run_dir or Path("runs") / f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -101,13 +111,13 @@ def command(
 
 
 def _prepare(
-    file: str | None, resume: str | None, output: str, chosen: dict[str, Any], *, may_profile: bool = False
+    file: str | None, resume: str | None, output: str, chosen: dict[str, Any], *, budget_s: float = 0.0
 ) -> Job:
     """The plan from a `.gmi` file, a plan.json or an earlier run; exits with diagnostics."""
     if file is not None and not file.endswith(".json"):
         options = chosen_options(chosen)
         compilation = _compile(file, options, output)
-        if run_profile.measured(compilation, options, may_profile=may_profile):
+        if run_profile.measured(compilation, options, budget_s):
             compilation = _compile(file, options, output, known=compilation.diagnostics)
         assert compilation.plan and compilation.programs and compilation.workflow
         params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]

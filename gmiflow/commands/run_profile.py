@@ -18,7 +18,7 @@ ENOUGH = 3
 """A search that measured so many points of what is open has an idea, even if its budget ended before it was over."""
 
 
-def measured(compilation: Compilation, options: Options, *, may_profile: bool) -> bool:
+def measured(compilation: Compilation, options: Options, budget_s: float) -> bool:
     """Measure if that is needed; whether it was, so that the workflow has to be compiled again.
 
     It is needed when `num_env = auto` and too little is known. What else is `auto` has good defaults: then a line
@@ -27,7 +27,7 @@ def measured(compilation: Compilation, options: Options, *, may_profile: bool) -
     Args:
         compilation: of the workflow.
         options: that it was compiled with.
-        may_profile: whether the user wants that.
+        budget_s: how long it may take, 0 for not at all.
     """
     workflow, hardware = compilation.workflow, detect()
     assert workflow is not None
@@ -35,18 +35,19 @@ def measured(compilation: Compilation, options: Options, *, may_profile: bool) -
         return False
     if _known(workflow, hardware):
         return False
-    if not may_profile or workflow.num_env != "auto":
+    if not budget_s or workflow.num_env != "auto":
         click.echo(f"no profile of this workflow on this machine: {_hint(workflow)}", err=True)
         return False
     from gmiflow.commands.profiling_session import measure
-    from gmiflow.profiling.session import BUDGET_S, Request
+    from gmiflow.commands.run_view import duration
+    from gmiflow.profiling.session import Request
 
     click.echo(
-        f"num_env = auto and no profile: measuring for up to {BUDGET_S:.0f} s which size suits this machine "
+        f"num_env = auto and no profile: measuring for up to {duration(budget_s)} which size suits this machine "
         "(--no-profile takes the default)",
         err=True,
     )
-    outcome = measure(Request(workflow=workflow, options=options, hardware=hardware))
+    outcome = measure(Request(workflow=workflow, options=options, hardware=hardware, budget_s=budget_s))
     if outcome.signal:
         sys.exit(128 + outcome.signal)
     return True

@@ -1,0 +1,74 @@
+"""A session measures what is asked for, within its budget, and the next one goes on where it ended."""
+
+import json
+import os
+import signal
+
+import pytest
+from small import MACHINE, MEMORY_ERROR, PACE, make_project, point, workflow_of
+
+from gmiflow.profiles import store
+from gmiflow.profiles.workload import WorkloadProfile
+from gmiflow.profiling.session import Request, profile_workflow
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture
+def request_for(project, tmp_path, monkeypatch):
+    monkeypatch.setenv(store.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    workflow, options = workflow_of(project)
+
+    def make(**fields):
+        given = {"workflow": workflow, "options": options, "hardware": MACHINE, "pace": PACE, **fields}
+        return Request(**given)
+
+    return make
+
+
+def asks(*points):
+    """Proposes these points in order, never one that is known."""
+
+    def proposer(space, measurements, algorithm):
+        known = {item.point for item in measurements}
+        return next((each for each in points if each not in known), None)
+
+    return proposer
+
+
+def test_a_session_keeps_what_it_measured_and_the_next_goes_on(request_for, project, tmp_path):
+    steps = []
+    output = tmp_path / "kept" / "small.profile.json"
+    wanted = asks(point(32), point(MEMORY_ERROR), point(48))
+
+    # The first point is always measured, whatever the budget.
+    first = profile_workflow(request_for(budget_s=0.01), steps.append, wanted)
+    assert (first.ended, first.new, first.path.parent) == ("budget", 1, tmp_path / "cache")
+    assert [(step.point, step.measurement is None) for step in steps] == [(point(32), True), (point(32), False)]
+    assert WorkloadProfile.from_json(first.path.read_text()) == first.profile
+
+    second = profile_workflow(request_for(budget_s=200, output=output), steps.append, wanted)
+    assert (second.ended, second.new, second.path) == ("complete", 2, output)
+    assert {item.point.num_env: item.status for item in second.profile.measurements} == {
+        32: "ok", MEMORY_ERROR: "out_of_memory", 48: "ok",
+    }  # fmt: skip
+    assert [step.measured for step in steps[2:]] == [1, 2, 2, 3]
+    assert output.read_text() == first.path.read_text() == second.profile.to_json()
+    assert store.workload_for(workflow_of(project, workflow__num_env=64)[0], MACHINE)[0].measurements
+
+    fresh = profile_workflow(request_for(fresh=True), proposer=asks(point(64)))
+    assert [item.point for item in fresh.profile.measurements] == [point(64)]
+
+
+def test_a_signal_ends_a_session_and_keeps_what_was_measured(request_for):
+    def interrupt(step):
+        if step.measurement is None and step.point == point(48):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    outcome = profile_workflow(request_for(), interrupt, asks(point(32), point(48), point(64)))
+    assert (outcome.ended, outcome.signal, outcome.new) == ("interrupted", signal.SIGTERM, 1)
+    assert json.loads(outcome.path.read_text())["measurements"][0]["point"]["num_env"] == 32
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
