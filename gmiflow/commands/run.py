@@ -100,7 +100,7 @@ def command(
         if resume is None:
             run_place.require_fresh(directory, file)
         if output == "text":
-            _show_plan(job.plan)
+            _show_plan(job)
         if dry_run:
             _show_commands(job, directory, resume, launcher)
         elif launcher.name == "slurm":
@@ -184,13 +184,15 @@ def _run_directory(resume: Path) -> Path:
     raise click.UsageError(f"--resume {resume}: neither a run directory nor a checkpoint in one")
 
 
-def _show_plan(plan: LaunchPlan) -> None:
+def _show_plan(job: Job) -> None:
     from rich.console import Console
 
     with unless_unwritable():
-        for line in (*headline(plan), *promise(plan)):
+        for line in (*headline(job.plan), *promise(job.plan)):
             click.echo(line, err=True)
-        Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(plan))
+        Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(job.plan))
+        if job.workflow is not None and (hint := run_profile.hint(job.workflow)):
+            click.echo(hint, err=True)
 
 
 def _remember(plan: LaunchPlan, file: str | None) -> None:

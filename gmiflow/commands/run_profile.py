@@ -21,8 +21,8 @@ ENOUGH = 3
 def measured(compilation: Compilation, options: Options, budget_s: float) -> bool:
     """Measure if that is needed; whether it was, so that the workflow has to be compiled again.
 
-    It is needed when `num_env = auto` and too little is known. What else is `auto` has good defaults: then a line
-    says how to do better. Exits when it is interrupted.
+    It is needed when `num_env = auto` and too little is known; what else is `auto` has good defaults (`hint`). Exits
+    when it is interrupted.
 
     Args:
         compilation: of the workflow.
@@ -31,12 +31,7 @@ def measured(compilation: Compilation, options: Options, budget_s: float) -> boo
     """
     workflow, hardware = compilation.workflow, detect()
     assert workflow is not None
-    if workflow.num_env != "auto" and workflow.target.gmi_per_gpu != "auto":
-        return False
-    if _known(workflow, hardware):
-        return False
-    if not budget_s or workflow.num_env != "auto":
-        click.echo(f"no profile of this workflow on this machine: {_hint(workflow)}", err=True)
+    if not budget_s or workflow.num_env != "auto" or _known(workflow, hardware):
         return False
     from gmiflow.commands.profiling_session import measure
     from gmiflow.commands.run_view import duration
@@ -67,10 +62,13 @@ def _known(workflow: Workflow, hardware: Hardware) -> bool:
     return len(inside) >= ENOUGH or propose(space, measurements) is None
 
 
-def _hint(workflow: Workflow) -> str:
-    names = [("num_env", workflow.num_env), ("gmi_per_gpu", workflow.target.gmi_per_gpu)]
-    auto = " and ".join(name for name, value in names if value == "auto")
-    return f"{auto} by default; `gmiflow profile {workflow.file}` measures what is best"
+def hint(workflow: Workflow) -> str:
+    """How to decide by measurements what was decided by default; "" when nothing was."""
+    values = {"num_env": workflow.num_env, "gmi_per_gpu": workflow.target.gmi_per_gpu}
+    auto = " and ".join(name for name, value in values.items() if value == "auto")
+    if not auto or _known(workflow, detect()):
+        return ""
+    return f"{auto} by default: `gmiflow profile {workflow.file}` measures what is best on this machine"
 
 
 def write_key(workflow: Workflow, directory: Path) -> None:
