@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def command(
         return
     if file is None or file.endswith(".json"):
         raise click.UsageError("name a .gmi file")
-    options = chosen_options(chosen)
+    options = dataclasses.replace(chosen_options(chosen), use_profiles=False)  # this command says itself what is stale
     hardware = detect()
     compilation = compile_file(file, options, hardware=hardware, stop_after="plan", require_workflow=True)
     finish(compilation.diagnostics, output if compilation.failed else "text")

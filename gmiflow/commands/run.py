@@ -191,7 +191,7 @@ def _show_plan(job: Job) -> None:
         for line in (*headline(job.plan), *promise(job.plan)):
             click.echo(line, err=True)
         Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(job.plan))
-        if job.workflow is not None and (hint := run_profile.hint(job.workflow)):
+        if job.workflow is not None and (hint := run_profile.hint(job.workflow, job.plan)):
             click.echo(hint, err=True)
 
 

@@ -10,6 +10,7 @@ import click
 from gmiflow.hardware import Hardware, detect
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Compilation, Options
+from gmiflow.plan import LaunchPlan
 from gmiflow.profiles import store
 from gmiflow.profiles.search import propose
 from gmiflow.profiles.space import space_of
@@ -31,7 +32,7 @@ def measured(compilation: Compilation, options: Options, budget_s: float) -> boo
     """
     workflow, hardware = compilation.workflow, detect()
     assert workflow is not None
-    if not budget_s or workflow.num_env != "auto" or _known(workflow, hardware):
+    if not budget_s or options.profile is not None or workflow.num_env != "auto" or _known(workflow, hardware):
         return False
     from gmiflow.commands.profiling_session import measure
     from gmiflow.commands.run_view import duration
@@ -62,11 +63,12 @@ def _known(workflow: Workflow, hardware: Hardware) -> bool:
     return len(inside) >= ENOUGH or propose(space, measurements) is None
 
 
-def hint(workflow: Workflow) -> str:
+def hint(workflow: Workflow, plan: LaunchPlan) -> str:
     """How to decide by measurements what was decided by default; "" when nothing was."""
     values = {"num_env": workflow.num_env, "gmi_per_gpu": workflow.target.gmi_per_gpu}
     auto = " and ".join(name for name, value in values.items() if value == "auto")
-    if not auto or _known(workflow, detect()):
+    predicted = any(training.prediction is not None for training in plan.trainings)
+    if not auto or predicted or not space_of(workflow, detect()).open:
         return ""
     return f"{auto} by default: `gmiflow profile {workflow.file}` measures what is best on this machine"
 

@@ -113,4 +113,6 @@ def at(options: Options, workflow: Workflow, point: Point) -> Options:
         "target.mapping": point.template,
         "target.backend": point.backend,
     }
-    return dataclasses.replace(options, workflow=workflow.name, overrides=(*options.overrides, *overrides.items()))
+    return dataclasses.replace(
+        options, workflow=workflow.name, overrides=(*options.overrides, *overrides.items()), use_profiles=False
+    )
