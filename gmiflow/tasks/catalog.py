@@ -313,7 +313,51 @@ FRANKA_CABINET = TaskInfo(
     end="the drawer is open by more than 0.39 m",
 )
 
+SHADOW_HAND = TaskInfo(
+    name="shadow_hand",
+    entry="gmiflow.tasks.shadow_hand:ShadowHand",
+    model="shadow_hand.xml",
+    observation_size=211,
+    action_size=20,
+    control_dt=0.01667,
+    substeps=2,
+    episode_length=600,
+    num_env=16384,
+    horizon=8,
+    reward_scale=0.01,
+    solved="The hand turns the cube to one goal after the other without dropping it.",
+    description="A hand of 24 joints learns to turn a cube to one given orientation after the other.",
+    observation=(
+        ("joint positions, scaled to -1..1", 24),
+        ("joint velocities x 0.2", 24),
+        ("joint forces x 10", 24),
+        ("cube position", 3),
+        ("cube orientation, quaternion w x y z", 4),
+        ("cube linear velocity", 3),
+        ("cube angular velocity x 0.2", 3),
+        ("goal position", 3),
+        ("goal orientation", 4),
+        ("turn from goal to cube, quaternion", 4),
+        ("5 fingertips: position 3, orientation 4, linear velocity 3, angular velocity 3", 65),
+        ("5 fingertips: force and torque x 10", 30),
+        ("previous action", 20),
+    ),
+    reward=(
+        ("distance", "-10 |cube - goal position|"),
+        ("turn", "1 / (angle between cube and goal + 0.1)"),
+        ("goal reached", "250 if the angle <= 0.1; then a new goal is drawn"),
+        ("actions", "-0.0002 sum a^2"),
+    ),
+    start=(
+        "joint angles: 0.2 of the lower to 0.2 of the upper limit, uniform; coupled joints alike",
+        "cube at rest 0.1 m over the hand's axis, +-0.01 m in each direction, uniform",
+        "cube and goal turned about y, then about x, by +-pi each, uniform",
+    ),
+    end="the cube is 0.24 m or more from the goal's position",
+)
+
 TASKS: dict[str, TaskInfo] = {
-    info.name: info for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE, ANYMAL, FRANKA_CABINET)
+    info.name: info
+    for info in (CARTPOLE, CARTPOLE_SWING_UP, ANT, HUMANOID, BALL_BALANCE, ANYMAL, FRANKA_CABINET, SHADOW_HAND)
 }
 """Every task by name, in the order in which lists show them."""

@@ -27,6 +27,7 @@ def test_the_list_has_a_line_for_every_task():
         ["ball_balance", "24", "3", "500", "4096"],
         ["anymal", "48", "12", "2500", "4096"],
         ["franka_cabinet", "23", "9", "500", "4096"],
+        ["shadow_hand", "211", "20", "600", "16384"],
     ]
 
 

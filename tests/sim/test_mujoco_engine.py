@@ -66,7 +66,7 @@ def control_steps(model, states):
     return [np.stack(part) for part in zip(*after, strict=True)]
 
 
-@pytest.mark.parametrize("name", ["ant", "humanoid", "ball_balance", "anymal"])
+@pytest.mark.parametrize("name", ["ant", "humanoid", "ball_balance", "anymal", "franka_cabinet", "shadow_hand"])
 def test_the_solver_has_enough_iterations(name):
     """In 99 of 100 control steps of random motion its result is the converged one, to 0.001 rad and 0.1 rad/s."""
     model = mujoco.MjModel.from_xml_path(str(ASSETS / f"{name}.xml"))

@@ -11,9 +11,10 @@ from gmiflow.tasks.base import Task
 from gmiflow.tasks.cartpole import CartPole, CartPoleSwingUp
 from gmiflow.tasks.franka_cabinet import FrankaCabinet
 from gmiflow.tasks.humanoid import Humanoid
+from gmiflow.tasks.shadow_hand import ShadowHand
 from gmiflow.tasks.snapshot import Snapshot
 
-TASK_CLASSES = (CartPole, CartPoleSwingUp, Ant, Humanoid, BallBalance, Anymal, FrankaCabinet)
+TASK_CLASSES = (CartPole, CartPoleSwingUp, Ant, Humanoid, BallBalance, Anymal, FrankaCabinet, ShadowHand)
 
 
 def make_task(cls: type[Task], num_env: int = 8, *, env_offset: int = 0, seed: int = 1, **options) -> Task:
