@@ -137,7 +137,7 @@ def _lower(
     if stop_after == "ir":
         return
     evidence = reached["evidence"] = given or _gather(workflow, hardware, options)
-    mapped = reached["mapped"] = map_workflow(workflow)
+    mapped = reached["mapped"] = map_workflow(workflow, evidence.unsliced)
     verify.verify_mapped(mapped)
     if stop_after == "mapping":
         return

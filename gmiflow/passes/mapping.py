@@ -10,7 +10,10 @@ from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.workflow import Component, Workflow
 from gmiflow.plan import ModeKind, Role, Template
+from gmiflow.profiles.model import LINKS, Load, Projected, Roles, default_roles, rank, roles_from, templates_of
+from gmiflow.profiles.space import PRIOR, REFERENCE
 from gmiflow.profiles.volumes import volumes_of
+from gmiflow.profiles.workload import Measurement
 
 TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
     "dp_only": (("simulator", "agent", "trainer"),),
@@ -29,8 +32,15 @@ _SUPPORTED: dict[ModeKind, frozenset[Template]] = {
 """What the runtime can run, by mode."""
 
 
-def map_workflow(workflow: Workflow) -> MappedWorkflow:
+def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> MappedWorkflow:
     """Choose the mapping template.
+
+    `auto` is `dp_only`: the model compares the others with it, but does not know enough to decide against it (R of
+    a single role is not measured), and the runtime has to support them.
+
+    Args:
+        workflow: checked.
+        unsliced: measurement of the workflow with one GMI, for the times of the roles; else they are modelled.
 
     Raises:
         DiagnosticError: E0501 when the template asked for is not supported or does not fit the mode.
@@ -45,7 +55,7 @@ def map_workflow(workflow: Workflow) -> MappedWorkflow:
         template=template,
         groups=_groups(template, roles),
         origin="chosen" if wished == "auto" else "given",
-        rejected=tuple(Rejected(choice=t, reason=_reason(t, workflow)) for t in TEMPLATES if t != template),
+        rejected=_rejected(template, workflow, unsliced),
     )
 
 
@@ -60,20 +70,71 @@ def _roles(component: Component) -> frozenset[Role]:
 
 
 def _fits(template: Template, workflow: Workflow) -> bool:
-    if template == "mp_dp":
-        return workflow.mode == "serve"
-    return template not in ("e_at", "ea_t") or workflow.mode != "serve"
+    return template in templates_of(workflow.mode)
 
 
-def _reason(template: Template, workflow: Workflow) -> str:
-    if not _fits(template, workflow):
-        return f"`{template}` is not a template of {workflow.mode} workflows"
-    if template == "dp_only":  # what `auto` takes
-        return f"the target asks for `{workflow.target.mapping}`"
-    moved = volumes_of(workflow.components[0]).step
-    if template == "ea_t":
-        return "the rollout would cross to the trainer, and the weights back, every iteration; `dp_only` moves neither"
-    return f"{moved} bytes per environment and step would cross between GMIs; `dp_only` moves none of them"
+def _rejected(chosen: Template, workflow: Workflow, unsliced: Measurement | None) -> tuple[Rejected, ...]:
+    """The other templates: those of the mode by falling throughput, then those of other modes."""
+    roles, load = _inputs(workflow, unsliced)
+    ranking = rank(roles, load, LINKS[workflow.target.device])
+    own = next(item for item in ranking if item.template == chosen)
+    found = [
+        Rejected(choice=item.template, reason=_reason(item, own, workflow, roles))
+        for item in ranking
+        if item.template != chosen
+    ]
+    others = [template for template in TEMPLATES if not _fits(template, workflow)]
+    return *found, *(Rejected(choice=t, reason=f"`{t}` is not a template of {workflow.mode} workflows") for t in others)
+
+
+def _inputs(workflow: Workflow, unsliced: Measurement | None) -> tuple[Roles, Load]:
+    """What the model is given: measured times where there are any."""
+    target, component = workflow.target, workflow.components[0]
+    trainer = component.stage("trainer") is not None
+    num_env = REFERENCE[target.device] if workflow.num_env == "auto" else workflow.num_env
+    roles = None
+    if unsliced is not None:
+        roles = roles_from(unsliced, trainer=trainer, memory_bytes=target.memory_bytes)
+        num_env = unsliced.point.num_env
+    if roles is None:
+        latency, alone, shared, _ = PRIOR[target.device]
+        roles = default_roles(workflow.horizon * (latency + (alone + shared) * num_env), trainer=trainer)
+    gmis = target.gmi_per_gpu if isinstance(target.gmi_per_gpu, int) else 1
+    load = Load(
+        mode=workflow.mode,
+        volumes=volumes_of(component),
+        steps=workflow.horizon,
+        num_env=num_env,
+        trainers=max(1, gmis * target.devices),
+    )
+    return roles, load
+
+
+def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -> str:
+    """Why a template of the mode was not taken: the modelled number, what crosses, and whether it can run."""
+    times = "measured" if roles.origin_of_seconds == "measured" else "default"
+    clause = f"modelled at {item.rate / own.rate:.3f} times `{own.template}` from {times} times of the roles"
+    more = item.com_bytes - own.com_bytes
+    if more > 0:
+        crossing = f"{_size(more)} more cross between GMIs in an iteration"
+        clause += f": {crossing}, which takes {1e3 * (item.com_s - own.com_s):.2g} ms"
+    elif more < 0:
+        clause += f": {_size(-more)} less cross between GMIs in an iteration"
+    clauses = [clause]
+    if own.template != "dp_only":
+        clauses.insert(0, f"the target asks for `{own.template}`")
+    if item.template not in _SUPPORTED[workflow.mode]:
+        clauses.append("not supported by the runtime yet")
+    return "; ".join(clauses)
+
+
+def _size(count: float) -> str:
+    """Bytes, in the unit that leaves a number below a thousand."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
 
 
 def _refusal(template: Template, workflow: Workflow) -> Diagnostic:

@@ -10,7 +10,7 @@ from gmiflow.hardware import Hardware
 from gmiflow.ir.search import Algorithm, Search
 from gmiflow.ir.workflow import Workflow
 from gmiflow.profiles.store import Stored, collectives_for, look_up
-from gmiflow.profiles.workload import ProfileKey, WorkloadProfile
+from gmiflow.profiles.workload import Measurement, ProfileKey, WorkloadProfile
 
 if TYPE_CHECKING:
     from gmiflow.profiles.space import Space
@@ -37,6 +37,13 @@ class Evidence:
     search: Search | None = None
     stored: Stored | None = None
     stale: tuple[str, ...] = ()
+
+    @property
+    def unsliced(self) -> Measurement | None:
+        """The measured point of one GMI with the most environments that tells the stages apart, or None."""
+        measurements = self.stored.profile.measurements if self.stored is not None else ()
+        alone = [m for m in measurements if m.point.gmis == 1 and m.status == "ok" and m.stage_s]
+        return max(alone, key=lambda m: (m.point.num_env, m.point), default=None)
 
 
 def gather(

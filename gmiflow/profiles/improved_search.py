@@ -28,20 +28,34 @@ def propose(space: Space, measurements: Sequence[Measurement]) -> Point | None:
     """The next point to measure; see `search.propose`."""
     state = _State(space, measurements)
     left = space.max_points - len(state.done)
-    if left <= 0 or not state.free:
+    if left <= 0:
         return None
     best = state.best()
-    equal = next((point for point in unsliced_points(space, best.point) if point in state.free), None) if best else None
+    equal = _equal(state, best) if best is not None else None
     if left == 1 and equal is not None:
         return equal
     seed = next((point for point in _seeds(state, best) if point in state.free), None)
     if seed is not None:
         return seed
     if best is None:
-        return min(state.free, key=simplicity)
+        return min(state.free, key=simplicity, default=None)
     score = {point: state.surface.best_score(state.surface.candidate(point)) for point in state.free}
-    promising = min(state.free, key=lambda point: (-score[point], simplicity(point)))
-    return promising if score[promising] > best.score * (1 + PROMISE) else equal
+    promising = min(state.free, key=lambda point: (-score[point], simplicity(point)), default=None)
+    if promising is not None and score[promising] > best.score * (1 + PROMISE):
+        return promising
+    return equal
+
+
+def _equal(state: _State, best: Candidate) -> Point | None:
+    """One GMI with as many environments as the best point, if that was not measured and can be.
+
+    It is measured even where its row had saturated: it is what slicing is compared with.
+    """
+    point = next(iter(unsliced_points(state.space, best.point)), None)
+    if point is None or point in state.done:
+        return None
+    wall = state.walls.against(point)
+    return point if wall is None or wall.term == "saturation" else None
 
 
 def choose(space: Space, measurements: Sequence[Measurement]) -> Search:
@@ -93,6 +107,8 @@ def _seeds(state: _State, best: Candidate | None) -> Iterator[Point]:
     """Points that span the space: three numbers of environments unsliced, then each other axis once."""
     space, done = state.space, state.done
     alive: list[Execution] = [x for x in space.executions if any(p.execution == x for p in state.free)]
+    if not alive:
+        return
     execution = best.point.execution if best is not None else alive[0]
     template, least = space.templates[0], space.gmis[0]
     base = best.point.num_env if best is not None else space.reference

@@ -26,6 +26,10 @@ GRID = {"cpu": tuple(2**power for power in range(6, 13)), "cuda": tuple(2**power
 REFERENCE = {"cpu": 256, "cuda": 4096}
 """Environments per device where the search starts, and what `num_env = auto` becomes without a profile."""
 
+PRIOR = {"cpu": (3e-4, 5e-6, 1e-5, 1e-4), "cuda": (1.4e-3, 3e-8, 1.3e-7, 1e-4)}
+"""Seconds of a step before anything is measured, Ant on two cores and on an H200 with graphs: latency, of each
+environment of a GMI, of each environment of the device, of each further GMI."""
+
 EXECUTIONS: tuple[Execution, ...] = ("eager", "graph", "overlap")
 """From the simplest to the one that asks the most of a stage: the order in which ties are broken."""
 

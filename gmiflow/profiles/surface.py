@@ -24,7 +24,7 @@ from gmiflow.profiles.estimate import Bar, exactly, row_of
 from gmiflow.profiles.memory import Memory
 from gmiflow.profiles.objective import score
 from gmiflow.profiles.regression import fit
-from gmiflow.profiles.space import Space
+from gmiflow.profiles.space import PRIOR, Space
 from gmiflow.profiles.workload import Measurement
 
 PARTS = ("simulate", "infer", "update", "communicate")
@@ -34,9 +34,6 @@ Lowering: TypeAlias = "tuple[str, str, str]"
 
 _NOISE = 0.03
 """Relative error of one measured point, as windows of a second differ on an idle machine."""
-
-_PRIOR = {"cpu": (3e-4, 5e-6, 1e-5, 1e-4), "cuda": (1.4e-3, 3e-8, 1.3e-7, 1e-4)}
-"""Seconds per step of a, b, c, d before anything is measured: Ant on two cores, and on an H200 with graphs."""
 
 _FACTOR = {"eager": 1.5, "graph": 1.0, "overlap": 0.85}
 """Time in relation to a graph before a lowering is measured (DESIGN, section 8)."""
@@ -165,7 +162,7 @@ class _Series:
         return Bar(value, self._error(point))
 
     def _fit(self, main: Sequence[tuple[Point, float]]) -> tuple[float, ...]:
-        expected = [self._space.horizon * item for item in _PRIOR[self._space.device]]
+        expected = [self._space.horizon * item for item in PRIOR[self._space.device]]
         if not main:
             return tuple(expected)
         rows = [_features(point) for point, _ in main]

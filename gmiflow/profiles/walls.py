@@ -72,11 +72,14 @@ class Walls:
         return max(least, worked + 1)
 
     def _failing(self, point: Point) -> Wall | None:
-        alike = [m for m in self._measurements if _lowering(m.point) == _lowering(point)]
-        failed = [m for m in alike if m.status == "failed"]
-        if failed and not any(usable(m) for m in alike):
-            return Wall(term="failed", reason=f"{failed[0].point} failed: {failed[0].message or 'no message'}")
-        for other in alike:
+        """A lowering that fails in one GMI fails in several; a backend may fail under several alone."""
+        alone = [m for m in self._measurements if m.point.gmis == 1 and _execution(m.point) == _execution(point)]
+        several = [m for m in self._measurements if m.point.gmis > 1 and _shared(m.point) == _shared(point)]
+        for alike in (alone, several if point.gmis > 1 else []):
+            failed = [m for m in alike if m.status == "failed"]
+            if failed and not any(usable(m) for m in alike):
+                return Wall(term="failed", reason=f"{failed[0].point} failed: {failed[0].message or 'no message'}")
+        for other in self._measurements:
             slower = row_of(other.point) == row_of(point) and point.num_env >= other.point.num_env
             if other.status == "timed_out" and slower:
                 return Wall(term="failed", reason=f"{other.point} already took too long")
@@ -108,9 +111,12 @@ class Walls:
         return ends
 
 
-def _lowering(point: Point) -> tuple[str, str, str]:
-    """What a failure speaks about: one GMI alone is no evidence about how several share a device."""
-    return point.template, point.execution, point.backend if point.gmis > 1 else ""
+def _execution(point: Point) -> tuple[str, str]:
+    return point.template, point.execution
+
+
+def _shared(point: Point) -> tuple[str, str, str]:
+    return point.template, point.execution, point.backend
 
 
 def gib(count: float) -> str:
