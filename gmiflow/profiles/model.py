@@ -26,8 +26,8 @@ Those with a star are not in the paper, and derived in the same way:
 
 Asynchronous training decouples as `ea_t`. Rollouts and updates run side by side, each group with a share of the device
 in proportion to its R x T (`group_shares`), which is when neither waits: then R_all / (sum of R x T) iterations are
-made per second, which is Eq. 3 without COM. Channels move experience meanwhile, so there the slower of T and COM / BW counts
-and not their sum. That is ours; the paper has no formula.
+made per second, which is Eq. 3 without COM. Channels move experience meanwhile, so there the slower of T and COM / BW
+counts and not their sum. That is ours; the paper has no formula.
 
 The model knows no latency; ours adds ``latency_s`` for every crossing, and 0 gives the paper's numbers.
 """
