@@ -86,11 +86,13 @@ def test_every_template_that_was_not_taken_has_a_reason():
     assert mapped.template == "dp_only"
     reasons = {r.choice: r.reason for r in mapped.rejected}
     assert set(reasons) == {"dp_mp", "e_at", "ea_t", "mp_dp"}
-    # Ant: 60 observations and 8 actions and a reward of 4 bytes, two flags of 1 byte.
-    assert f"{4 * (60 + 8 + 1) + 2} bytes" in reasons["e_at"]
+    # Ant: 60 observations and 8 actions and a reward of 4 bytes, two flags of 1 byte: 278 bytes, of 4,096
+    # environments in 16 steps.
+    assert f"{278 * 4096 * 16 / 1e6:.3g} MB more" in reasons["e_at"]
+    assert reasons["e_at"].endswith("not supported by the runtime yet")
 
 
-@pytest.mark.parametrize("mapping", ["e_at", "ea_t", "dp_mp", "mp_dp"])
+@pytest.mark.parametrize("mapping", ["e_at", "dp_mp", "mp_dp"])
 def test_other_templates_are_refused_by_name(mapping):
     compilation = lower(target__mapping=mapping)
     assert codes(compilation) == ["E0501"]
