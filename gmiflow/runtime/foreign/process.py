@@ -233,7 +233,8 @@ class HostProcess:
             return error(ENTRY_UNUSABLE, message, where)
         if kind == "port":
             return error(PORT_MISMATCH, message)
-        return error(STAGE_RAISED, f"{self._stage} raised {message}", f"in {self._interpreter()}:\n{traceback}")
+        place = f"in {self._interpreter()}:"
+        return error(STAGE_RAISED, f"{self._stage} raised {message}", place, *traceback.splitlines())
 
     def _facts(self) -> tuple[str, ...]:
         return (f"the interpreter is {self._interpreter()}", *self._last_words())
@@ -242,7 +243,7 @@ class HostProcess:
         return f"{self._python} (Python {self.version})" if self.version else str(self._python)
 
     def _last_words(self) -> tuple[str, ...]:
-        return ("its last output was:\n" + "\n".join(self._lines),) if self._lines else ()
+        return ("its last output was:", *(f"  {line}" for line in self._lines)) if self._lines else ()
 
     def _forward(self) -> None:
         """Pass on to the GMI's log what the host writes, and keep the last lines."""

@@ -54,16 +54,20 @@ class ForeignSimulator(Simulator):
         plan = self._plan
         self._context = context
         layout = lay_out(self._training, context.num_env)
-        variables = environment(os.environ, context.threads)
-        file = adapter_file(plan.entry)
-        self._host = HostProcess(plan.name, find_interpreter(plan), variables, self._patience)
-        weakref.finalize(self, self._host.kill)  # also when the process ends without `close`
-        facts, _ = self._host.call("load", entry=plan.entry, file=file, folders=search_folders(plan))
-        self._host.version = facts["python"]
-        said = "%s runs in %s: Python %s, NumPy %s"
-        logger.info(said, plan.name, plan.python, facts["python"], facts["numpy"])
-        self._place(layout, on_gpu=facts["on_gpu"])
-        self._host.started()
+        file, python = adapter_file(plan.entry), find_interpreter(plan)
+        host = HostProcess(plan.name, python, environment(os.environ, context.threads), self._patience)
+        self._host = host
+        weakref.finalize(self, host.kill)  # also when the process ends without `close`
+        try:
+            facts, _ = host.call("load", entry=plan.entry, file=file, folders=search_folders(plan))
+            host.version = facts["python"]
+            said = "%s runs in %s: Python %s, NumPy %s"
+            logger.info(said, plan.name, plan.python, facts["python"], facts["numpy"])
+            self._place(layout, on_gpu=facts["on_gpu"])
+        except BaseException:
+            host.kill()
+            raise
+        host.started()
 
     def _place(self, layout: Layout, *, on_gpu: bool) -> None:
         """Make the memory, the views of it, and have the host map it."""

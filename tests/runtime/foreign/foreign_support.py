@@ -21,13 +21,15 @@ IMPATIENT = Patience(start_s=30.0, step_s=0.5, look_s=0.1, close_s=2.0)
 NUM_ENV = 32
 
 
-def make_interpreter(folder: Path, *, numpy: bool = True) -> Path:
-    """A virtual environment in which NumPy is all that can be imported, or not even that."""
+def make_interpreter(folder: Path, *, numpy: bool = True, everything: bool = False) -> Path:
+    """A virtual environment in which NumPy is all that can be imported, or not even that, or all that is installed."""
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
     python = folder / "bin" / "python"
-    if numpy:
-        installed = Path(np.__file__).parents[1]
-        packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    installed = Path(np.__file__).parents[1]
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    if everything:
+        (packages / "installed.pth").write_text(str(installed))
+    elif numpy:
         for name in ("numpy", "numpy.libs"):
             if (installed / name).is_dir():
                 os.symlink(installed / name, packages / name)

@@ -58,6 +58,13 @@ class PointMass:
         return {"oldest": self.age.max(), "borrowed": "gmiflow" in sys.modules or "torch" in sys.modules}
 
 
+class Idle(PointMass):
+    """Does nothing in a step: what remains is the way there and back."""
+
+    def step(self, inputs):
+        return self.out
+
+
 class OwnArrays(PointMass):
     """Returns arrays of its own, of other element types; has nothing that is optional."""
 

@@ -48,9 +48,10 @@ def test_an_exception_shows_the_user_s_own_frames(hosted):
     simulator = hosted("Odd", odd="raises")
     failure = failure_of_step(simulator)
     assert (failure.code, failure.message) == ("E0701", "sim raised ValueError: the pole broke")
-    (note,) = failure.notes
-    assert note.startswith("in ") and "(Python 3." in note
-    assert "hosted_mass.py" in note and 'raise ValueError("the pole broke")' in note and "shim.py" not in note
+    place, *frames = failure.notes
+    assert place.startswith("in ") and "(Python 3." in place
+    assert frames[-2:] == ['    raise ValueError("the pole broke")', "ValueError: the pole broke"]
+    assert "hosted_mass.py" in frames[0] and not any("shim.py" in line for line in frames)
     simulator.reset()  # the host lives on
     assert failure_of_step(simulator).code == "E0701"
 
@@ -65,7 +66,7 @@ def test_a_host_that_dies_is_named_with_its_last_words(hosted, python):
     assert failure.code == "E0718"
     assert failure.message == "the interpreter of sim was killed by SIGABRT during a step"
     assert failure.notes[0].startswith(f"the interpreter is {python} (Python 3.")
-    assert failure.notes[1] == "its last output was:\nthe physics\nran out of contacts"
+    assert failure.notes[1:] == ("its last output was:", "  the physics", "  ran out of contacts")
 
 
 def test_a_host_that_was_killed_before_is_named(hosted):
