@@ -25,24 +25,31 @@ if TYPE_CHECKING:
     show_default=True,
     help="How to write it.",
 )
-def command(output: str) -> None:
+@click.option(
+    "--python",
+    "interpreters",
+    multiple=True,
+    metavar="PATH",
+    help="Look at this interpreter too, for a simulator that needs its own; may be given several times.",
+)
+def command(output: str, interpreters: tuple[str, ...]) -> None:
     """Look at this machine: driver, GPUs, MIG, MPS, CUDA IPC, NCCL, green contexts, simulators, MPI, packages.
 
     Every line is ok, missing with the mend, or not applicable: of use beside a GPU only, and there is none.
     It starts and stops a private MPS daemon and a few short processes; it changes no setting. Exit code 1 when
     something is missing that every run needs.
     """
-    checks = all_checks()
+    checks = all_checks(interpreters)
     click.echo(as_json(checks) if output == "json" else as_text(checks))
     if any(check.required and check.status == "missing" for check in checks):
         sys.exit(ERRORS_FOUND)
 
 
-def all_checks() -> tuple[Check, ...]:
-    """Every check, slow ones side by side."""
+def all_checks(interpreters: Sequence[str] = ()) -> tuple[Check, ...]:
+    """Every check, slow ones side by side; ``interpreters`` are looked at as well."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from gmiflow.commands import doctor_checks, doctor_gpu
+    from gmiflow.commands import doctor_checks, doctor_gpu, doctor_python
     from gmiflow.hardware import detect
 
     hardware = detect()
@@ -52,10 +59,12 @@ def all_checks() -> tuple[Check, ...]:
             pool.submit(doctor_gpu.mps_checks, hardware.gpus),
             pool.submit(doctor_gpu.ipc_checks, hardware.gpus),
             pool.submit(doctor_checks.mpi_checks),
+            *(pool.submit(doctor_python.interpreter_checks, path) for path in interpreters),
         ]
         quick = (
             *doctor_checks.machine_checks(hardware),
             *doctor_checks.package_checks(),
+            doctor_python.kernel_check(),
             *doctor_gpu.gpu_checks(hardware.gpus),
         )
         checks = (*quick, *(check for result in slow for check in result.result()))

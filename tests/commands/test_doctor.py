@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gmiflow.cli import main
-from gmiflow.commands import doctor_checks, doctor_gpu
+from gmiflow.commands import doctor_checks, doctor_gpu, doctor_python
 from gmiflow.commands.doctor import as_json, as_text
 from gmiflow.commands.doctor_checks import Check
 from gmiflow.hardware import GPU
@@ -70,6 +70,22 @@ def test_a_machine_with_a_gpu_shows_it(report):
     assert found["NVIDIA driver"]["status"] == found["GPU 0"]["status"] == found["CUDA IPC"]["status"] == "ok"
 
 
+def test_interpreters_for_simulators_are_looked_at(tmp_path):
+    (here,) = (c for c in doctor_python.interpreter_checks(sys.executable) if c.name == "Python")
+    assert here.status == "ok" and here.group == f"interpreter {sys.executable}"
+    names = [check.name for check in doctor_python.interpreter_checks(sys.executable)]
+    assert names[:2] == ["Python", "numpy"] and "torch" in names and "isaacgym" not in names
+    (missing,) = doctor_python.interpreter_checks(str(tmp_path / "python"))
+    assert (missing.status, missing.detail) == ("missing", "there is no such interpreter")
+    (other,) = doctor_python.interpreter_checks("/bin/true")
+    assert other.detail == "it is not a Python" and other.mend
+    old = tmp_path / "python2.7"
+    old.write_text("#!/bin/sh\necho '{\"version\": [2, 7, 18]}'\n")
+    old.chmod(0o755)
+    assert doctor_python.interpreter_checks(str(old))[0].mend == "it must be 3.8 or later"
+    assert doctor_python.kernel_check().status == "ok"
+
+
 def test_neither_torch_nor_a_simulator_is_loaded_here():
     script = (
         "import sys; from gmiflow.hardware import detect\n"
@@ -106,7 +122,7 @@ def test_text_puts_lines_under_headings_and_mends_under_lines():
 
 
 def test_something_that_every_run_needs_gives_exit_code_1(monkeypatch):
-    monkeypatch.setattr("gmiflow.commands.doctor.all_checks", lambda: CHECKS)
+    monkeypatch.setattr("gmiflow.commands.doctor.all_checks", lambda interpreters: CHECKS)
     result = CliRunner().invoke(main, ["doctor"])
     assert result.exit_code == 1
     assert "needed by every run" in result.stdout

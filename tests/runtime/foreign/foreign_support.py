@@ -44,7 +44,7 @@ def foreign_stage(python: Path | str, name: str = "PointMass", module: str = "ho
 def set_up(python: Path | str, name: str = "PointMass", *, num_env: int = NUM_ENV, **options: Any) -> ForeignSimulator:
     """A hosted simulator that is ready; it is closed when that fails."""
     patience, training = options.pop("patience", None), options.pop("training", training_plan())
-    context = {key: options.pop(key) for key in ("seed", "env_offset") if key in options}
+    context = {key: options.pop(key) for key in ("seed", "env_offset", "device") if key in options}
     plan = foreign_stage(python, name, **options)
     simulator = ForeignSimulator(plan, training, patience)
     try:
