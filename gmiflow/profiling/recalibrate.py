@@ -41,7 +41,20 @@ def recalibrate(run_dir: Path) -> tuple[WorkloadProfile, Measurement]:
         known = WorkloadProfile.from_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = empty
+    measured = _with_memory_of(known.at(measured.point), measured)
     return with_measurement(known, measured), measured
+
+
+def _with_memory_of(before: Measurement | None, measured: Measurement) -> Measurement:
+    """The measurement with the memory of an earlier one, where the run was too short to sample its own."""
+    if before is None:
+        return measured
+    return dataclasses.replace(
+        measured,
+        device_memory_bytes=measured.device_memory_bytes or before.device_memory_bytes,
+        host_memory_bytes=measured.host_memory_bytes or before.host_memory_bytes,
+        sm_occupancy=before.sm_occupancy,
+    )
 
 
 def _profile_of(run_dir: Path) -> WorkloadProfile:

@@ -92,6 +92,10 @@ def test_a_run_of_open_size_profiles_plans_runs_and_reports(folder, interrupted,
     assert before["measured"]["iterations"] == 10  # two are the warm-up
     assert before["measured"]["steps_per_s"] > 0
     assert before["measured"]["stage_s"]["simulate"] > 0
+    assert before["predicted"]["steps_per_s"] > 0  # the profile decided, so the plan says what to expect
+    assert {"steps_per_s", "iteration_s", "stage_s.simulate"} <= before["error"].keys()
+    ratio = before["measured"]["steps_per_s"] / before["predicted"]["steps_per_s"]
+    assert before["error"]["steps_per_s"] == pytest.approx(ratio - 1, abs=1e-3)
     assert profile.measurements  # those of the interrupted session are still there
     assert (folder / "run" / "profile_key.json").is_file()
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from small import HANGING, KILLED, MACHINE, MEMORY_ERROR, PACE, RAISING, TOO_LARGE, make_project, point, workflow_of
 
+from gmiflow.hardware import detect
+from gmiflow.pipeline import Options, compile_file
 from gmiflow.profiling.runner import Runner
+from gmiflow.profiling.trial import PACES
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +82,17 @@ def test_one_fork_server_serves_all_points_and_nothing_else_is_left(runner):
     assert runner.measure(point(64)).status == "ok"
     assert children() == before
     assert [entry.name for entry in runner._folder.iterdir()] == ["forkserver.log"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("gmis", "backend"), [(1, "timeshare"), (2, "mps")])
+def test_a_point_on_a_gpu_has_memory_and_hides_its_rollout_in_a_graph(tmp_path, gmis, backend):
+    machine = detect()
+    file = make_project(tmp_path)
+    compiled = compile_file(str(file), Options(), hardware=machine, stop_after="ir")
+    with Runner(compiled.workflow, Options(), machine, PACES["cuda"]) as running:
+        found = running.measure(point(1024, gmis=gmis, execution="graph", backend=backend))
+    assert found.status == "ok", found.message
+    assert list(found.stage_s) == ["collect", "update", "communicate"]
+    assert found.device_memory_bytes > 100 << 20
+    assert found.sm_occupancy is None or 0 < found.sm_occupancy <= 1
