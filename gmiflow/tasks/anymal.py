@@ -4,8 +4,8 @@ Targets of the position servos (85 N m/rad, 2 N m s/rad, at most 80 N m; in the 
 default angles plus half the action. The commanded velocities are drawn when an episode starts and hold until it ends.
 
 Derived fields: torques and contact forces are those of the last substep, which is when they acted;
-positions and velocities are current. The published drives turn at 20 rad/s at most; MuJoCo has no such limit, and
-no torque that a servo gives here asks for more in a gait.
+positions and velocities are current. The published drives turn at 20 rad/s at most; MuJoCo has no such limit, so
+a leg that swings freely can pass it (30 rad/s with random actions).
 """
 
 from __future__ import annotations

@@ -60,6 +60,41 @@ def test_a_picture_of_every_task(name, pictures):
     assert coloured.mean() > 0.01
 
 
+def places(image, colour):
+    """Rows and columns of the pixels in which one colour of the bodies dominates."""
+    red, green, blue = np.moveaxis(image.astype(int), 2, 0)
+    chosen = {
+        "blue": (blue > 1.5 * red) & (blue - red > 40),
+        "orange": (red > 1.8 * blue) & (red - blue > 60) & (green > 40),
+        "red": (red > 180) & (green < 90) & (blue < 90),
+    }[colour]
+    return np.nonzero(chosen)
+
+
+def test_the_quadruped_stands_with_its_trunk_over_its_legs(pictures):
+    image = decode_png((pictures / "anymal.png").read_bytes())
+    trunk, legs = places(image, "blue")[0], places(image, "orange")[0]
+    assert trunk.mean() + 50 < legs.mean()
+    assert trunk.max() + 100 < legs.max(), "the trunk is off the floor"
+
+
+def test_the_arm_faces_the_cabinet(pictures):
+    image = decode_png((pictures / "franka_cabinet.png").read_bytes())
+    arm, cabinet = places(image, "orange"), places(image, "blue")
+    assert arm[1].max() < cabinet[1].min()
+    # As high as the drawer's front, which is the upper part of the cabinet.
+    assert cabinet[0].min() < arm[0].min() < np.median(cabinet[0])
+
+
+def test_the_hand_holds_the_cube(pictures):
+    """The cube's red face looks up, between fingers and thumb."""
+    image = decode_png((pictures / "shadow_hand.png").read_bytes())
+    fingers, face = places(image, "orange"), places(image, "red")
+    assert len(face[0]) > 1000
+    assert fingers[1].min() < np.median(face[1]) < fingers[1].max()
+    assert fingers[0].min() < np.median(face[0]) < np.median(fingers[0])
+
+
 def test_a_picture_after_some_steps_is_another_one(tmp_path):
     render("cartpole", tmp_path / "sooner.png", steps=2)
     render("cartpole", tmp_path / "later.png", steps=20)
