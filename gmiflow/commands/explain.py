@@ -14,7 +14,7 @@ from gmiflow.commands.compile import emitted
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import closest
-from gmiflow.pipeline import Compilation, compile_file
+from gmiflow.pipeline import compile_file
 
 STAGES = ("mapping", "sizing", "comm")
 
@@ -61,29 +61,19 @@ def _decision(what: str, file: str, chosen: dict[str, Any], form: str, *, show_a
     finish(compilation.diagnostics, form if compilation.failed else "text")
     if compilation.workflow is None:
         raise click.UsageError(f"{file} has no workflow")
+    if what == "mapping":
+        from gmiflow.commands import explain_mapping
+
+        return explain_mapping.explained(compilation, form)
     if form == "text":
         return emitted(compilation, what)
-    return json.dumps(_data(compilation, what), indent=1, ensure_ascii=False) + "\n"
-
-
-def _data(compilation: Compilation, what: str) -> dict[str, Any]:
-    """A stage as JSON."""
-    if what == "mapping":
-        mapped = compilation.mapped
-        assert mapped is not None
-        return {
-            "workflow": mapped.workflow.name,
-            "mapping": mapped.template,
-            "origin": mapped.origin,
-            "groups": mapped.groups,
-            "rejected": [dataclasses.asdict(item) for item in mapped.rejected],
-        }
     comm = compilation.comm
     assert comm is not None
-    return {
+    data = {
         "workflow": comm.sized.mapped.workflow.name,
         "collectives": [dataclasses.asdict(group) for group in comm.collectives],
     }
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def page(code: str) -> str:

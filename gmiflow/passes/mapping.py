@@ -75,7 +75,7 @@ def _fits(template: Template, workflow: Workflow) -> bool:
 
 def _rejected(chosen: Template, workflow: Workflow, unsliced: Measurement | None) -> tuple[Rejected, ...]:
     """The other templates: those of the mode by falling throughput, then those of other modes."""
-    roles, load = _inputs(workflow, unsliced)
+    roles, load = inputs(workflow, unsliced)
     ranking = rank(roles, load, LINKS[workflow.target.device])
     own = next(item for item in ranking if item.template == chosen)
     found = [
@@ -87,7 +87,7 @@ def _rejected(chosen: Template, workflow: Workflow, unsliced: Measurement | None
     return *found, *(Rejected(choice=t, reason=f"`{t}` is not a template of {workflow.mode} workflows") for t in others)
 
 
-def _inputs(workflow: Workflow, unsliced: Measurement | None) -> tuple[Roles, Load]:
+def inputs(workflow: Workflow, unsliced: Measurement | None) -> tuple[Roles, Load]:
     """What the model is given: measured times where there are any."""
     target, component = workflow.target, workflow.components[0]
     trainer = component.stage("trainer") is not None

@@ -205,5 +205,26 @@ class TestExplain:
     def test_mapping_and_communication_as_json(self, folder):
         mapping = data(folder, command=("explain", "mapping"))
         assert mapping["mapping"] == "dp_only"
+        assert mapping["roles"]["trainer"]["seconds"] == pytest.approx(0.071)
+        assert mapping["roles"]["trainer"]["seconds_mark"] == "cached"
         comm = data(folder, "--gmi-per-gpu", 2, command=("explain", "comm"))
         assert comm["collectives"][0]["name"] == "train.gradient"
+
+    def test_mapping_has_the_terms_of_the_paper(self, folder):
+        """65,536 environments and 16 steps: f32[60] + f32[8] + f32, bool and bool are 278 bytes of a step."""
+        found = data(folder, command=("explain", "mapping"))
+        terms = {line["template"]: line for line in found["templates"]}
+        rollout, weights = 16 * 65536 * 278, 456_580
+        assert terms["dp_only"]["com_bytes"] == 0
+        assert terms["ea_t"]["com_bytes"] == rollout + weights
+        assert terms["e_at"]["com_bytes"] == rollout
+        assert terms["dp_mp"]["com_bytes"] == rollout + 16 * 65536 * (240 + 32) + weights
+        for line in terms.values():
+            assert line["seconds"] == pytest.approx(0.198)
+            assert line["rate"] == pytest.approx(1 / (line["resource"] * (0.198 + line["com_s"])))
+            assert line["relative"] == pytest.approx(line["rate"] / terms["dp_only"]["rate"])
+        assert terms["dp_only"]["chosen"]
+        assert terms["ea_t"]["term"].startswith("COM: ")
+        text = call(folder, command=("explain", "mapping"))
+        for line in terms.values():
+            assert re.search(rf"{line['template']} .* {line['relative']:.3f}x  modelled", text)
