@@ -64,7 +64,7 @@ class BarView:
             max_refresh = 0.5
 
             def render(self, task: Task) -> Text:
-                return Text(f"{task.elapsed or 0.0:.0f} of {duration(budget_s)}")
+                return Text(f"{duration(task.elapsed or 0.0)} of {duration(budget_s)}")
 
         self._progress: Progress = RichProgress(
             SpinnerColumn(), Budget(), Spent(), TextColumn("{task.description}"), console=Console(stderr=True)
