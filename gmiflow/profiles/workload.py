@@ -35,6 +35,7 @@ class Measurement:
         iterations: measured, after the warm-up.
         startup_s: from the start of the processes to the end of the warm-up.
         message: of a failure, one line.
+        looks: how often the point was measured; the numbers are those of all of them.
     """
 
     point: Point
@@ -50,6 +51,7 @@ class Measurement:
     iterations: int = 0
     startup_s: float = 0.0
     message: str = ""
+    looks: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

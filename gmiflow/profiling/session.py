@@ -19,6 +19,7 @@ from gmiflow.ir.search import Algorithm
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Options
 from gmiflow.profiles import store
+from gmiflow.profiles.confirm import combined, shortlist
 from gmiflow.profiles.search import propose
 from gmiflow.profiles.space import Space, space_of
 from gmiflow.profiles.workload import Measurement, Point, ProfileKey, WorkloadProfile
@@ -83,6 +84,7 @@ class Request:
         fresh: whether to forget what was measured before.
         output: where to keep the profile besides the cache.
         pace: how long to look at each point; by the device when None.
+        confirm: whether the best points are measured a second time, if the budget allows it.
     """
 
     workflow: Workflow
@@ -93,6 +95,7 @@ class Request:
     fresh: bool = False
     output: Path | None = None
     pace: Pace | None = None
+    confirm: bool = False
 
 
 def profile_workflow(
@@ -118,6 +121,9 @@ def profile_workflow(
                     break  # the proposer has nothing new to ask
                 if not session.affordable() or not session.measure(runner, point):
                     return session.outcome("budget")
+            for point in shortlist(space, session.profile.measurements) if request.confirm else ():
+                if not session.affordable() or not session.measure(runner, point):
+                    break
     except Interrupted as stop:
         return session.outcome("interrupted", stop.signal)
     return session.outcome("complete")
@@ -131,6 +137,7 @@ class _Session:
         self._on_step = on_step
         self._start = time.monotonic()
         self._costs: list[float] = []
+        self._new = 0
         key = key_of(request.workflow, request.hardware)
         self.profile = _known(request, key)
         self._keep()
@@ -155,7 +162,10 @@ class _Session:
         if measurement is None:
             return False
         self._costs.append(time.monotonic() - began)
-        self.profile = with_measurement(self.profile, measurement)
+        before = self.profile.at(point)
+        self._new += before is None
+        merged = measurement if before is None else combined(before, measurement)
+        self.profile = with_measurement(self.profile, merged)
         self._keep()
         self._tell(point, measurement)
         return True
@@ -166,7 +176,7 @@ class _Session:
         return Outcome(
             profile=self.profile,
             path=path,
-            new=len(self._costs),
+            new=self._new,
             ended=ended,
             signal=signal,
             elapsed_s=self._elapsed(),
