@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.events import Checkpoint, Event, Iteration, Restarting, Slow, Started, Stopping
+from gmiflow.runtime.events import Checkpoint, Event, Iteration, Replacing, Restarting, Slow, Started, Stopping
 from gmiflow.runtime.record import finite
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LineView:
             self._iteration(event)
         elif isinstance(event, Checkpoint):
             click.echo(f"{event.training}: checkpoint {event.path}", err=True)
-        elif isinstance(event, Restarting | Slow | Stopping):
+        elif isinstance(event, Replacing | Restarting | Slow | Stopping):
             click.echo(notice(event), err=True)
 
     def _iteration(self, event: Iteration) -> None:
@@ -101,7 +101,7 @@ class BarView:
             self._progress.console.print(started_text(event), highlight=False)
             for name, iteration in event.iteration.items():
                 self._progress.update(self._tasks[name], completed=iteration)
-        elif isinstance(event, Restarting | Slow | Stopping):
+        elif isinstance(event, Replacing | Restarting | Slow | Stopping):
             self._progress.console.print(notice(event), highlight=False)
         elif isinstance(event, Iteration):
             rate = self._rates[event.training]
@@ -174,12 +174,15 @@ def started_text(event: Started) -> str:
     return "\n".join([first, *fresh, *fallbacks(event.lowering)])
 
 
-def notice(event: Restarting | Slow | Stopping) -> str:
+def notice(event: Replacing | Restarting | Slow | Stopping) -> str:
     """What a person should know while waiting."""
     if isinstance(event, Stopping):
         return "stopping after this iteration, with a checkpoint; Ctrl-C again stops at once"
     if isinstance(event, Slow):
         return f"GMI {event.gmi}: {event.stage} has been at work on one call for {event.stage_s:.0f} s"
+    if isinstance(event, Replacing):
+        again = f"it is started again (replacement {event.replacement} of at most {event.limit})"
+        return f"{event.training}: GMI {event.gmi} was lost ({event.reason}); {again}, and the others go on"
     return f"starting all GMIs again from the last checkpoints (restart {event.restart} of at most {event.limit})"
 
 

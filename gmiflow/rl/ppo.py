@@ -6,6 +6,7 @@ synchronisation, so that a whole rollout step and a whole update can be captured
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +19,9 @@ from gmiflow.api import Agent, Ports, StageContext, Trainer
 from gmiflow.rl.backend import Backend, select_backend
 from gmiflow.rl.losses import STATISTICS, LossSettings
 from gmiflow.rl.models import ActorCritic
+from gmiflow.rl.returns import AdvantageEstimator
 from gmiflow.rl.samples import Rows
+from gmiflow.rl.vtrace import VTraceEstimator
 
 __all__ = ["Actor", "Learner", "LearnerSettings"]
 
@@ -122,6 +125,7 @@ class LearnerSettings:
     value_coef: float = 2.0
     max_grad_norm: float = 1.0
     normalize_value: bool = True
+    correction: str = "clip"
 
 
 class Reference:
@@ -137,8 +141,10 @@ class Reference:
         """Allocate for rollouts of ``horizon`` steps."""
         actions = policy.layout.action
         self._inference = backend.inference(policy, horizon * num_env, precision)
+        self._log_std = policy.layout.log_std(policy.flat.detach())
         self._no_noise = policy.flat.new_zeros((horizon * num_env, actions))
         self._mean, self._std = (policy.flat.new_zeros((horizon, num_env, actions)) for _ in range(2))
+        self._value, self._log_prob = (policy.flat.new_zeros((horizon, num_env)) for _ in range(2))
 
     def renew(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The record with mean and standard deviation, [horizon, num_env, action], of the policy as it is now."""
@@ -147,6 +153,15 @@ class Reference:
         self._mean.view_as(now["mean"]).copy_(now["mean"])
         self._std.view_as(now["mean"]).copy_(now["std"])
         return {**experience, "mean": self._mean, "std": self._std}
+
+    def replace(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As `renew`, with value and log-probability, [horizon, num_env], of the policy as it is now too."""
+        renewed = self.renew(experience)
+        self._value.view(-1).copy_(self._inference.experience["value"])
+        scaled = (experience["action"] - self._mean).div_(self._std)
+        constant = self._log_std.sum() + self._mean.shape[-1] * 0.5 * math.log(2.0 * math.pi)
+        torch.sum(scaled.square_(), dim=-1, out=self._log_prob).mul_(-0.5).sub_(constant)
+        return {**renewed, "value": self._value, "log_prob": self._log_prob}
 
 
 class Learner(Trainer):
@@ -194,7 +209,17 @@ class Learner(Trainer):
             device=device,
         )
         self._build(backend, context.precision)
-        stale = context.max_staleness > 0
+        self._off_policy = None
+        if settings.correction == "vtrace":
+            self._off_policy = VTraceEstimator(
+                horizon=context.horizon,
+                num_env=context.num_env,
+                gamma=settings.gamma,
+                lam=settings.lam,
+                reward_scale=settings.reward_scale,
+                device=device,
+            )
+        stale = context.max_staleness > 0 or self._off_policy is not None
         self._reference = (
             Reference(backend, policy, context.horizon, context.num_env, context.precision) if stale else None
         )
@@ -228,20 +253,13 @@ class Learner(Trainer):
     def update(self, batch: Ports) -> Mapping[str, Tensor]:
         """All epochs over one rollout; see `gmiflow.api.Trainer.update`."""
         experience = cast("Mapping[str, Tensor]", batch["experience"])
-        estimator = self._estimator
-        estimator.compute(
-            reward=_tensor(batch, "reward"),
-            terminated=_tensor(batch, "terminated"),
-            truncated=_tensor(batch, "truncated"),
-            value=experience["value"],
-            bootstrap=_tensor(batch, "bootstrap"),
-        )
+        experience, estimator = self._estimated(experience, batch)
         mean, variance = self._moments.compute(
             experience["obs"].flatten(0, 1), estimator.targets.flatten(1), self._communicator
         )
         if self._settings.normalize_value:
             self._policy.value_normalizer.merge(mean[1], variance[1], self._samples_total)
-        if self._reference is not None:
+        if self._reference is not None and self._off_policy is None:
             experience = self._reference.renew(experience)
         self._buffer.load(experience, estimator.advantage, estimator.returns, mean[0], variance[0])
         self._minibatches.shuffle(self._iteration)
@@ -256,6 +274,23 @@ class Learner(Trainer):
             self._policy.observation_normalizer.merge(mean[2:], variance[2:], self._samples_total)
         self._iteration.add_(1)
         return self._metrics(variance)
+
+    def _estimated(
+        self, experience: Mapping[str, Tensor], batch: Ports
+    ) -> tuple[Mapping[str, Tensor], AdvantageEstimator | VTraceEstimator]:
+        """The record that ratios are taken against, and who holds advantages and returns.
+
+        With `correction = vtrace` the record is that of the policy that learns: what lies between it and the policy
+        that acted is in the advantages already.
+        """
+        signals = {name: _tensor(batch, name) for name in ("reward", "terminated", "truncated", "bootstrap")}
+        if self._off_policy is None or self._reference is None:
+            self._estimator.compute(value=experience["value"], **signals)
+            return experience, self._estimator
+        current = self._reference.replace(experience)
+        log_ratio = current["log_prob"] - experience["log_prob"]
+        self._off_policy.compute(value=current["value"], log_ratio=log_ratio, **signals)
+        return current, self._off_policy
 
     def _metrics(self, variance: Tensor) -> dict[str, Tensor]:
         """Means over the minibatches of this update."""

@@ -133,6 +133,23 @@ class Restarting:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Replacing:
+    """A GMI that only collects was lost and is started again, while the others go on.
+
+    Attributes:
+        reason: how it ended, for example "killed by SIGKILL".
+        replacement: 1 for the first of this GMI.
+        limit: how often it is replaced.
+    """
+
+    gmi: int
+    training: str
+    reason: str
+    replacement: int
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
     """Everything has ended, and nothing is left running. The last event."""
 
@@ -156,7 +173,7 @@ class ReplicaSummary:
     half_width: float | None
 
 
-Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Slow | Stopping | Restarting | Finished
+Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Slow | Stopping | Restarting | Replacing | Finished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

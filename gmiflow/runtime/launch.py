@@ -7,6 +7,7 @@ the command line, which has neither torch nor CUDA.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import socket
 import threading
@@ -20,6 +21,7 @@ from typing import Any
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Event, Finished, Iteration, Restarting, RunResult
 from gmiflow.runtime.failure import GMIError
+from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.launchers.base import Launcher
 from gmiflow.runtime.launchers.local import LocalLauncher
@@ -97,6 +99,7 @@ def run_plan(
         report = {
             **details(plan, supervisors[-1], memory_of(telemetry)),
             "restarts": result.restarts,
+            "replaced": {str(gmi): count for gmi, count in supervisors[-1].replaced.items()},
             "telemetry": telemetry,
         }
     except GMIError as problem:
@@ -167,7 +170,11 @@ class _Run:
             stack.enter_context(telemetry)
             stack.enter_context(_signals_go_to(supervisor))
             arguments = self._arguments(rendezvous, again=again)
-            for request in self.launcher.requests(plan, self.programs, directory, arguments, backends):
+            requests = self.launcher.requests(plan, self.programs, directory, arguments, backends)
+            by_gmi = {request.gmi: request for request in requests}
+            if self.launcher.restarts:
+                supervisor.start_again = lambda gmi: server.spawn(_continued(by_gmi[gmi]))
+            for request in requests:
                 server.spawn(request)
                 supervisor.expect(request.gmi)
             if self.watch is None:  # loads TensorBoard while the processes load torch
@@ -185,6 +192,11 @@ class _Run:
         if self.resume is not None:
             arguments += ["--resume", str(self.resume.resolve())]
         return [*arguments, "--continue"] if again else arguments
+
+
+def _continued(request: SpawnRequest) -> SpawnRequest:
+    """The request for a process that takes the place of a lost one: it goes on from the last checkpoint."""
+    return dataclasses.replace(request, arguments=[*request.arguments, "--continue"])
 
 
 @contextlib.contextmanager

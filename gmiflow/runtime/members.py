@@ -56,6 +56,8 @@ class Member:
         failed: it has told its failure, or was found silent.
         slow: the call of a stage that it is in has been mentioned as slow.
         slice: the proof of its slice.
+        spawned: when it was started again in place of a lost one; 0.0 for the first.
+        replaced: how often it was.
     """
 
     plan: GMIPlan
@@ -70,6 +72,17 @@ class Member:
     failed: bool = False
     slow: bool = False
     slice: dict[str, object] = field(default_factory=dict[str, object])
+    spawned: float = 0.0
+    replaced: int = 0
+
+    def start_again(self, now: float) -> None:
+        """Forget the process that was lost; another one takes its place."""
+        self.pid, self.running, self.buffer = 0, True, b""
+        self.heard = self.spawned = now
+        self.ticks = -1
+        self.ready = self.done = None
+        self.failed = self.slow = False
+        self.replaced += 1
 
 
 def judge_silence(

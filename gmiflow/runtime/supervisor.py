@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gmiflow.plan import LaunchPlan, StagePlan
-from gmiflow.runtime.events import Checkpoint, Event, Failure, Slow, Started, Status, Stopping
+from gmiflow.runtime.events import Checkpoint, Event, Failure, Replacing, Slow, Started, Status, Stopping
 from gmiflow.runtime.failure import CONSEQUENCES, GMI_DIED, GMI_SILENT, LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.launchers.base import ProcessServer
@@ -40,6 +40,8 @@ __all__ = ["Limits", "Supervisor"]
 
 TICK_S = 0.1
 STOP = b"stop\n"
+MAX_REPLACEMENTS = 3
+"""How often a GMI that only collects is started again before its end counts as a failure."""
 _OUT_OF_MEMORY = "the kernel kills processes when memory runs out: its log (dmesg) tells"
 
 
@@ -50,6 +52,7 @@ class Supervisor:
         failures: what failed, the cause first.
         mergers: the state of each training.
         stopped_by: number of the signal that ended the run early, or None.
+        start_again: starts the process of a GMI in place of a lost one; None where that cannot be.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Supervisor:
         self.failures: list[Failure] = []
         self.mergers = {t.name: TrainingMerger(t, plan.members(t.name)) for t in plan.trainings}
         self.stopped_by: int | None = None
+        self.start_again: Callable[[int], None] | None = None
         self._plan = plan
         self._server = server
         self._run_dir = run_dir
@@ -78,7 +82,9 @@ class Supervisor:
         }
         self._start = self._looked = time.monotonic()
         self._stop_at = self._kill_at = self._abandon_at = float("inf")
-        self._terminating = False
+        self._terminating = self._all_ready = False
+        restarted = {training.name for training in plan.trainings if training.on_failure == "restart"}
+        self._replaceable = {gmi for c in plan.channels if c.training in restarted for gmi in c.producers}
         self._server_alive = True
         progress = rendezvous.progress()
         assert progress is not None, "the launcher's rendezvous has a page of stages at work"
@@ -237,7 +243,8 @@ class Supervisor:
                 )
             case Ready():
                 member.ready = message
-                if all(other.ready is not None for other in self._members.values()):
+                if not self._all_ready and all(other.ready is not None for other in self._members.values()):
+                    self._all_ready = True
                     self._on_event(self._started())
             case Failed():
                 member.failed = True
@@ -280,6 +287,9 @@ class Supervisor:
         if failed or self._terminating or (status == 0 and all(member.done is not None for member in members)):
             return
         how = ending(status)
+        if self._may_replace(members):
+            self._replace(members[0], how)
+            return
         notes = (_OUT_OF_MEMORY,) if status == -signal.SIGKILL else ()
         if len(members) > 1:
             others = ", ".join(str(member.plan.id) for member in members[1:])
@@ -287,6 +297,33 @@ class Supervisor:
         was = "was " if status < 0 else ""
         message = f"GMI {members[0].plan.id} {was}{how}{_during(self._stage_at_work(members[0]))}"
         self._fail(members[0], RuntimeFailure(code=GMI_DIED, message=message, notes=notes), how)
+
+    def _may_replace(self, members: Sequence[Member]) -> bool:
+        """Whether a process that has ended is started again: it only collected, and the others are at work."""
+        first = members[0]
+        calm = self._all_ready and not self.failures and self.stopped_by is None and self.start_again is not None
+        mine = len(members) == 1 and first.plan.id in self._replaceable and first.replaced < MAX_REPLACEMENTS
+        return calm and mine and self._backends[first.plan.backend].check() is None
+
+    def _replace(self, member: Member, how: str) -> None:
+        assert self.start_again is not None
+        self._hang_up(member)
+        member.start_again(time.monotonic())
+        self._on_event(
+            Replacing(
+                gmi=member.plan.id,
+                training=member.plan.training,
+                reason=how,
+                replacement=member.replaced,
+                limit=MAX_REPLACEMENTS,
+            )
+        )
+        self.start_again(member.plan.id)
+
+    @property
+    def replaced(self) -> Mapping[int, int]:
+        """How often each GMI was started again, of those that were."""
+        return {gmi: member.replaced for gmi, member in self._members.items() if member.replaced}
 
     def _hear_out(self, member: Member) -> None:
         """Read what a GMI that has ended wrote before."""
@@ -347,7 +384,8 @@ class Supervisor:
 
     def _check_start(self, now: float) -> None:
         """Report a fork server that does not get ready."""
-        if now - self._start > self._limits.start_s and any(m.running and not m.pid for m in self._members.values()):
+        waiting = [max(self._start, m.spawned) for m in self._members.values() if m.running and not m.pid]
+        if waiting and now - min(waiting) > self._limits.start_s:
             message = f"{self._server.what} did not start all GMIs within {self._limits.start_s:g} s"
             self._report(None, RuntimeFailure(code=LAUNCH_FAILED, message=message), "late", self._server.log)
             self._terminate()

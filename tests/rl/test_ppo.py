@@ -131,7 +131,9 @@ def test_update_reads_but_does_not_write_the_batch():
     assert torch.equal(batch["reward"], kept["reward"])
 
 
-@pytest.mark.parametrize("settings", [{"normalize_value": False}, {"entropy": 0.01, "max_grad_norm": 0.0}])
+@pytest.mark.parametrize(
+    "settings", [{"normalize_value": False}, {"entropy": 0.01, "max_grad_norm": 0.0}, {"correction": "vtrace"}]
+)
 def test_variants_run_and_stay_finite(settings):
     replica = make_replica(actor_params={"normalize_obs": False, "activation": "tanh"}, learner_params=settings)
     replica.iterate(2)
@@ -176,3 +178,25 @@ def test_what_an_older_policy_diverges_by_does_not_count():
             0.0, abs=1e-6
         )  # one minibatch: measured before the first step
     assert replica.metrics["learning_rate"].item() == pytest.approx(1e-4 * 1.5**3)
+
+
+def test_v_trace_takes_ratios_against_the_policy_that_learns():
+    """What lies between it and the policy that acted is in the targets; the first minibatch has ratios of one."""
+    params = {"lr": 1e-2, "epochs": 1, "minibatches": 1, "correction": "vtrace"}
+    replica = make_replica(learner_params=params)
+    own = make_context(params={"hidden": [16, 8]})
+    actor = Actor()
+    actor.setup(replace(own, policy=Actor.make_policy(own)))
+    replica.actor = actor
+    replica.iterate(3)
+    batch = replica.collect()
+    with torch.no_grad():
+        obs, action = batch["experience"]["obs"], batch["experience"]["action"]
+        mean, std, _ = replica.policy(obs)
+        now = torch.distributions.Normal(mean, std).log_prob(action).sum(-1)
+        assert (now - batch["experience"]["log_prob"]).abs().max() > 1e-3  # the policies do differ
+        renewed = replica.learner._reference.replace(batch["experience"])
+    torch.testing.assert_close(renewed["log_prob"], now, rtol=1e-4, atol=1e-4)
+    metrics = replica.learner.update(batch)
+    assert metrics["clip_fraction"].item() == 0.0
+    assert metrics["kl"].item() == pytest.approx(0.0, abs=1e-6)

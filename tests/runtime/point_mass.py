@@ -329,6 +329,17 @@ class Patient(Learner):
         return super().update(batch)
 
 
+class FallingOnce(Learner):
+    """Kills its process in the fifth update, unless one did before."""
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        died = Path(os.environ["POINT_MASS_DIED"])
+        if self.updates >= 4 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().update(batch)
+
+
 class Exploding(Learner):
     """Its third update leaves infinite weights."""
 
