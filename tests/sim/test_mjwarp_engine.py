@@ -211,7 +211,7 @@ def test_contacts_that_do_not_fit_are_reported(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("cls", [CartPole, Ant])
+@pytest.mark.parametrize("cls", [CartPole, Ant, Anymal, FrankaCabinet, ShadowHand])
 def test_a_captured_step_replays_like_an_eager_one(cls):
     eager, graphed = (make(cls, "auto", num_env=64, device="cuda") for _ in range(2))
     assert graphed.capturable
