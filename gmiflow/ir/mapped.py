@@ -23,6 +23,8 @@ class MappedWorkflow:
     Attributes:
         groups: roles that share one GMI; `dp_only` has one group with all roles.
         origin: "given" by the user or "chosen" by the pass.
+        shares: part of a device for each group of a split mapping, in all 1; empty when the times of the roles are
+            not known and every GMI gets the same.
     """
 
     workflow: Workflow
@@ -30,3 +32,4 @@ class MappedWorkflow:
     groups: tuple[tuple[Role, ...], ...]
     origin: str
     rejected: tuple[Rejected, ...]
+    shares: tuple[float, ...] = ()

@@ -30,7 +30,8 @@ def workflow_text(workflow: Workflow) -> str:
 def mapping_text(mapped: MappedWorkflow) -> str:
     """The mapping template, the roles of each GMI, and the rejected templates with their reasons."""
     lines = [f"workflow {mapped.workflow.name}", f"  mapping {mapped.template} ({mapped.origin})"]
-    lines += [f"    gmi: {', '.join(group)}" for group in mapped.groups]
+    parts = [f" ({100 * share:.0f} % of a device)" for share in mapped.shares] or [""] * len(mapped.groups)
+    lines += [f"    gmi: {', '.join(group)}{part}" for group, part in zip(mapped.groups, parts, strict=True)]
     return _join(lines + _rejected(mapped.rejected))
 
 

@@ -6,11 +6,23 @@ the reason why it was not taken. Not in here: how many GMIs and where (`sizing`)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.workflow import Component, Workflow
 from gmiflow.plan import ModeKind, Role, Template
-from gmiflow.profiles.model import LINKS, Load, Projected, Roles, default_roles, rank, roles_from, templates_of
+from gmiflow.profiles.model import (
+    LINKS,
+    Load,
+    Projected,
+    Roles,
+    default_roles,
+    group_shares,
+    rank,
+    roles_from,
+    templates_of,
+)
 from gmiflow.profiles.space import PRIOR, REFERENCE
 from gmiflow.profiles.volumes import volumes_of
 from gmiflow.profiles.workload import Measurement
@@ -23,6 +35,9 @@ TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
     "mp_dp": (("simulator",), ("agent",)),
 }
 """Template to the groups of roles that share one GMI (paper, section 4: the mapping templates)."""
+
+LEAST_SHARE = 0.1
+"""A group of GMIs gets at least about this part of a device: with less its latency counts, which R x T ignores."""
 
 _SUPPORTED: dict[ModeKind, frozenset[Template]] = {
     "serve": frozenset({"dp_only"}),
@@ -49,13 +64,14 @@ def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> Map
     template: Template = "dp_only" if wished == "auto" else wished
     if template not in _SUPPORTED[workflow.mode] or not _fits(template, workflow):
         raise DiagnosticError(_refusal(template, workflow))
-    roles = _roles(workflow.components[0])
+    groups = _groups(template, _roles(workflow.components[0]))
     return MappedWorkflow(
         workflow=workflow,
         template=template,
-        groups=_groups(template, roles),
+        groups=groups,
         origin="chosen" if wished == "auto" else "given",
         rejected=_rejected(template, workflow, unsliced),
+        shares=_shares(groups, workflow, unsliced),
     )
 
 
@@ -85,6 +101,15 @@ def _rejected(chosen: Template, workflow: Workflow, unsliced: Measurement | None
     ]
     others = [template for template in TEMPLATES if not _fits(template, workflow)]
     return *found, *(Rejected(choice=t, reason=f"`{t}` is not a template of {workflow.mode} workflows") for t in others)
+
+
+def _shares(groups: Sequence[Sequence[Role]], workflow: Workflow, unsliced: Measurement | None) -> tuple[float, ...]:
+    """Parts of a device for the groups of a split mapping by their measured work, none below `LEAST_SHARE`."""
+    roles, _ = inputs(workflow, unsliced)
+    if len(groups) == 1 or roles.origin_of_seconds != "measured":
+        return ()
+    wide = [max(LEAST_SHARE, share) for share in group_shares(groups, roles)]
+    return tuple(share / sum(wide) for share in wide)
 
 
 def inputs(workflow: Workflow, unsliced: Measurement | None) -> tuple[Roles, Load]:

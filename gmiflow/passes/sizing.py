@@ -107,7 +107,7 @@ def _slices(
     hosts: dict[int, int] = {}
     slices: list[Slice] = []
     for component, devices in placed:
-        for group, count in zip(mapped.groups, group_sizes, strict=True):
+        for index, (group, count) in enumerate(zip(mapped.groups, group_sizes, strict=True)):
             _require_strata(workflow, num_env, stratum, len(devices) * count)
             for device, (offset, size) in _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1):
                 slices.append(
@@ -115,7 +115,11 @@ def _slices(
                         component=component.name,
                         group=group,
                         device=device,
-                        share=1.0 / crowd[device],
+                        share=(
+                            mapped.shares[index] / count * sum(group_sizes) / crowd[device]
+                            if mapped.shares
+                            else 1.0 / crowd[device]
+                        ),
                         cores=cores,
                         threads=cores if workflow.target.device == "cpu" else 1,
                         num_env=size,

@@ -62,9 +62,9 @@ def gather(
         EvidenceError: when ``file`` cannot be used, when ``require`` finds nothing, or when the algorithm chooses
             nothing.
     """
-    if workflow.target.mapping not in ("auto", "dp_only"):
-        return Evidence()  # the points of split mappings are not searched
     stored, stale = (_named(file, workflow, hardware), ()) if file is not None else _kept(workflow, hardware)
+    if workflow.target.mapping not in ("auto", "dp_only"):
+        return Evidence(stored=stored, stale=stale)  # the points of split mappings are not searched
     measured = stored is not None and any(m.status == "ok" for m in stored.profile.measurements)
     if stored is None or not measured:
         if require and _space(workflow, hardware).open:

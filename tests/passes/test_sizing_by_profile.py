@@ -82,6 +82,15 @@ def test_what_was_given_stays(file):
     assert dict(done.sized.origins)["gmi_per_gpu"] == "given"
 
 
+def test_groups_of_a_split_mapping_get_shares_by_their_measured_work(file):
+    """Simulate 6 s, infer 1 s, update 2 s: 7/9 of the device for one GMI, 2/9 for the trainer."""
+    settings = ("num_env=256", "target.gmi_per_gpu=2", "target.mapping=ea_t")
+    measured = compiled(*settings, profile=file)
+    assert [s.share for s in measured.sized.slices] == pytest.approx([7 / 9, 2 / 9])
+    assert "gmi: trainer (22 % of a device)" in mapping_text(measured.mapped)
+    assert [s.share for s in compiled(*settings).sized.slices] == [0.5, 0.5]
+
+
 def test_the_text_holds_the_numbers_and_the_reasons(file):
     done = compiled("num_env=auto", profile=file)
     text = sizing_text(done.sized)
