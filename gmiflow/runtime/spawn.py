@@ -19,6 +19,10 @@ from gmiflow.runtime.linux import processor_ticks
 
 # One thread per library while the server lives: OpenBLAS and OpenMP start their threads when they
 # are loaded, and threads do not survive a fork. GMIs set their own number afterwards.
+PASSIVE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""For OpenMP, which reads it once when torch is loaded: its threads are to sleep while they wait. Spinning ones
+take the cores from the physics' own threads, and on a machine that others use they wait for threads that cannot run."""
+
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _END_S = 3.0
 # The server sees the launcher's module path, whatever made it, before anything is imported.
@@ -64,7 +68,7 @@ class ForkServer:
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **dict.fromkeys(_SINGLE_THREADED, "1")},
+                env={**PASSIVE_THREADS, **os.environ, **dict.fromkeys(_SINGLE_THREADED, "1")},
                 start_new_session=True,  # Ctrl-C in the terminal is for the launcher alone
             )
         theirs.close()

@@ -9,6 +9,8 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gmiflow.runtime.spawn import PASSIVE_THREADS
+
 
 @dataclass
 class Rank:
@@ -64,4 +66,5 @@ class Node:
 
 def starter_environment(path_entries: Sequence[str]) -> dict[str, str]:
     """The environment of the starter: ranks find the same modules as this process."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path_entries)}
+    paths = os.pathsep.join(entry or os.getcwd() for entry in path_entries)
+    return {**PASSIVE_THREADS, **os.environ, "PYTHONPATH": paths}
