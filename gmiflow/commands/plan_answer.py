@@ -109,7 +109,8 @@ def _projected(checked: Compilation, hardware: Hardware, options: Options) -> An
     if found is None:
         plain = dataclasses.replace(options, use_profiles=False)
         made = compile_checked(checked.checked, hardware=hardware, stop_after="plan", options=plain)
-        return _plain(made, hardware, options)
+        reason = _stale(workflow, hardware, HARDWARE - {"device"})
+        return dataclasses.replace(_plain(made, hardware, options), notes=reason)
     profile, factor = found
     search = _modelled(workflow, hardware, options, project_profile(profile, goal, factor))
     search = project_search(search, factor) if search is not None else None
@@ -173,16 +174,22 @@ def _grounds(profile: WorkloadProfile | None, basis: str = "") -> Grounds | None
     )
 
 
-def _stale(workflow: Workflow, hardware: Hardware) -> tuple[str, ...]:
-    """Why the nearest stored profile does not count, in one sentence, if there is one."""
+def _stale(workflow: Workflow, hardware: Hardware, ignored: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Why the nearest stored profile does not count, in one sentence, if there is one.
+
+    Args:
+        workflow: on its target.
+        hardware: this machine.
+        ignored: fields of the key that are no reason.
+    """
     from gmiflow.profiles.workload_key import difference_text
 
     known = look_up(workflow, hardware)
     if known.nearest is None or known.key is None:
         return ()
     then = known.nearest.profile.key
-    words = "; ".join(difference_text(name, then, known.key) for name in known.differences)
-    return (f"a stored profile does not count here: {words}",)
+    words = [difference_text(name, then, known.key) for name in known.differences if name not in ignored]
+    return (f"a stored profile does not count here: {'; '.join(words)}",) if words else ()
 
 
 def _finish(compilation: Compilation, output: str, known: tuple[Diagnostic, ...] = ()) -> None:

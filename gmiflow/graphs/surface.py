@@ -26,6 +26,9 @@ RAMP = ("#e8f1fa", "#c3dbef", "#8fbfe3", "#559fd3", "#2a7bbb", "#0f5a9b", "#083f
 DARK_FROM = 0.67
 """Part of the ramp from which white letters have a contrast of 4.5 to 1; below it black ones have."""
 
+WHITE_LINES_FROM = 0.45
+"""Part of the ramp from which white hatching is seen better than blue."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
@@ -146,7 +149,7 @@ _PATTERN = (
 )
 _STYLE = (
     ".value{font-size:14px;font-weight:600}.mark{font-size:10px}.on-light{fill:#000000}.on-dark{fill:#ffffff}"
-    ".cell{stroke:none}.over.on-dark{fill:url(#light-hatch)}.over.on-light{fill:url(#dark-hatch)}"
+    ".cell{stroke:none}.over.white{fill:url(#light-hatch)}.over.blue{fill:url(#dark-hatch)}"
     ".wall{fill:#8593a1;fill-opacity:.18}"
     ".cross{stroke:#c0392b;stroke-width:2;fill:none}.ring{fill:none;stroke:#e8710a;stroke-width:4}"
 )
@@ -167,9 +170,10 @@ def _cell(surface: Surface, cell: Cell, x: float, y: float) -> list[str]:
         ]
     heat = surface.heat(cell)
     ink = "on-dark" if heat >= DARK_FROM else "on-light"
+    lines = "white" if heat >= WHITE_LINES_FROM else "blue"
     plate = f'x="{middle - 33:g}" y="{y + 11:g}" width="66" height="{CELL_HEIGHT - 20}" rx="4"'
     hatch = (
-        [f'<rect class="over {ink}" {frame}/>', f'<rect {plate} fill="{color(heat)}"/>']
+        [f'<rect class="over {lines}" {frame}/>', f'<rect {plate} fill="{color(heat)}"/>']
         if cell.kind == "modelled"
         else []
     )
@@ -234,5 +238,5 @@ def _sample(kind: str, x: float, y: float) -> str:
     if kind in ("out_of_memory", "failed"):
         cross = _cross((x + 2, y + 2, x + 20, y + 13))
         return f'<rect class="wall" {frame}/><path class="cross" stroke-opacity=".6" d="{cross}"/>'
-    over = f'<rect class="over on-dark" {frame}/>' if kind == "modelled" else ""
+    over = f'<rect class="over white" {frame}/>' if kind == "modelled" else ""
     return f'<rect {frame} fill="{RAMP[4]}"/>{over}'

@@ -95,12 +95,12 @@ class TestPlan:
             assert found["steps_per_s"]["mark"] == ("cached" if measured else "modelled")
             speed = found["steps_per_s"]
             assert speed["low"] <= speed["value"] <= speed["high"]
-        assert given["grounds"]["measurements"] == 10
+        assert given["grounds"]["measurements"] == 12
         assert given["grounds"]["date"] == "2026-11-30"
 
     def test_the_text_says_what_the_json_says(self, folder, given):
         text = call(folder, "--num-env", 8192, "--all")
-        assert "10 points measured on NVIDIA H200, 2026-11-30" in text
+        assert "12 points measured on NVIDIA H200, 2026-11-30" in text
         lines = [line for line in text.splitlines() if re.match(r"  [* ] +8192 +\d", line)]
         assert len(lines) == len(given["rows"])
         for line, found in zip(lines, given["rows"], strict=True):
@@ -176,7 +176,7 @@ class TestSurface:
         groups = [g for g in root.iter() if g.tag.endswith("}g")]
         words = [[t.text for t in g if t.tag.endswith("}text")] for g in groups if g.get("class") == "measured"]
         assert ["3.49 M", "measured"] in words  # 8,192 environments in one GMI
-        assert len(words) == 8  # ten points, of which eager is behind graph, and one ran out of memory
+        assert len(words) == 10  # twelve points, of which eager is behind graph, and one ran out of memory
         assert [g for g in groups if g.get("class") == "out_of_memory"]
 
     def test_files_that_cannot_be_drawn_are_refused(self, folder, tmp_path, monkeypatch):
@@ -190,7 +190,7 @@ class TestExplain:
     def test_sizing_shows_what_was_measured_and_where_rows_stopped(self, folder):
         text = call(folder, "--set", "num_env=auto", command=("explain", "sizing"))
         assert "algorithm improved: ours" in text
-        assert "measured: 9 points" in text
+        assert "measured: 11 points" in text
         assert re.search(r"4 GMIs .*mps +65536 +it ran out of memory", text)
         assert "... and" in text
         assert "... and" not in call(folder, "--set", "num_env=auto", "--all", command=("explain", "sizing"))

@@ -51,7 +51,7 @@ def test_each_kind_looks_its_own_way(root):
         assert list(group.iter(f"{SVG}path"))  # the cross
         assert next(group.iter(f"{SVG}text")).text == words
     [modelled] = cells(root, "modelled")
-    assert [r.get("class") for r in modelled.iter(f"{SVG}rect")] == ["cell", "over on-light", None]
+    assert [r.get("class") for r in modelled.iter(f"{SVG}rect")] == ["cell", "over white", None]
 
 
 def test_the_chosen_cell_alone_is_ringed(root):
