@@ -10,7 +10,8 @@ from gmiflow.passes.arguments import bind_arguments, check_param_list
 from gmiflow.passes.evaluate import evaluate, is_true
 from gmiflow.passes.imports import Broken
 from gmiflow.passes.params import Given, LocalScope, UnitScope, a_role, kind_name
-from gmiflow.passes.python_entry import Use, check_entry
+from gmiflow.passes.python_class import Use
+from gmiflow.passes.python_entry import check_entry
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import NEEDS, STAGE, STAGE_TYPE, read_settings, split_body
 from gmiflow.passes.types import Shape, Tensor, Weights, port_type

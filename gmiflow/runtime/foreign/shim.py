@@ -207,6 +207,7 @@ class Host:
         self._simulator = found()
         return {
             "on_gpu": bool(getattr(found, "on_gpu", False)),
+            "has_diagnostics": callable(getattr(found, "diagnostics", None)),
             "python": "{}.{}.{}".format(*sys.version_info[:3]),
             "numpy": np.__version__,
         }
@@ -251,8 +252,7 @@ class Host:
         self._simulator.load_state_dict(arrays)
 
     def _diagnostics(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        tell = getattr(self._simulator, "diagnostics", None)
-        found = tell() if tell is not None else {}
+        found = self._simulator.diagnostics()
         return {"diagnostics": {str(name): float(value) for name, value in found.items()}}
 
     def _close(self, arrays: dict[str, Any]) -> dict[str, Any]:

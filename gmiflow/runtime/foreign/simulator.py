@@ -61,6 +61,7 @@ class ForeignSimulator(Simulator):
         try:
             facts, _ = host.call("load", entry=plan.entry, file=file, folders=search_folders(plan))
             host.version = facts["python"]
+            self._has_diagnostics = facts["has_diagnostics"]
             said = "%s runs in %s: Python %s, NumPy %s"
             logger.info(said, plan.name, plan.python, facts["python"], facts["numpy"])
             self._place(layout, on_gpu=facts["on_gpu"])
@@ -153,7 +154,9 @@ class ForeignSimulator(Simulator):
         self._running().call("load_state_dict", arrays)
 
     def diagnostics(self) -> dict[str, Any]:
-        """The counters of the class."""
+        """The counters of the class, where it has some."""
+        if not self._has_diagnostics:
+            return {}
         return self._running().call("diagnostics")[0]["diagnostics"]
 
     def close(self) -> None:
