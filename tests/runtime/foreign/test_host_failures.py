@@ -107,7 +107,13 @@ def test_a_host_that_computes_for_long_is_not_silent(hosted):
 
 def test_what_it_prints_goes_to_the_log_of_the_gmi(hosted, capfd):
     hosted("Odd", odd="talks").step(ACTION)
-    assert wait_until(lambda: "a word\nanother\n" in capfd.readouterr().err, 5)
+    seen = []
+
+    def arrived():
+        seen.append(capfd.readouterr().err)
+        return "a word\nanother\n" in "".join(seen)
+
+    assert wait_until(arrived, 5)
 
 
 def test_the_class_is_closed_and_the_process_ends(hosted, tmp_path):
