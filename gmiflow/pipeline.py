@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.hardware import Hardware, detect
 from gmiflow.ir import verify
 from gmiflow.ir.comm import CommWorkflow
 from gmiflow.ir.mapped import MappedWorkflow
-from gmiflow.ir.search import Algorithm
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.check import CheckResult, check, without_collections
@@ -18,7 +18,11 @@ from gmiflow.passes.mapping import map_workflow
 from gmiflow.passes.planning import plan as make_plan
 from gmiflow.passes.sizing import size
 from gmiflow.plan import LaunchPlan
-from gmiflow.profiles.evidence import Evidence, EvidenceError, gather
+
+if TYPE_CHECKING:
+    from gmiflow.ir.search import Algorithm
+    from gmiflow.passes.imports import Files
+    from gmiflow.profiles.evidence import Evidence
 
 STAGES = ("ast", "ir", "mapping", "sizing", "comm", "plan", "python")
 """What `--emit` accepts, in the order of the pipeline (besides "tokens")."""
@@ -50,7 +54,7 @@ class Options:
 class Compilation:
     """What a compilation got to; a stage after `stop_after` or after an error is None.
 
-    ``evidence`` is what the sizes were decided by.
+    ``evidence`` is what the sizes were decided by, None when no measurements were looked for.
     """
 
     checked: CheckResult
@@ -77,11 +81,13 @@ def compile_file(
     hardware: Hardware | None = None,
     stop_after: str = "python",
     require_workflow: bool = False,
+    files: Files | None = None,
 ) -> Compilation:
     """Run the passes on a file (or on ``text``, as if it stood in the file).
 
     Never raises for a user's mistake: errors are in ``diagnostics`` and later stages are None. A file
-    without a workflow has nothing to lower; ``require_workflow`` makes that an error.
+    without a workflow has nothing to lower; ``require_workflow`` makes that an error. ``files`` says where files
+    come from, None for the disk.
     """
     hardware = hardware or detect()
     checked = check(
@@ -92,6 +98,7 @@ def compile_file(
         overrides=options.overrides,
         hardware=hardware,
         require_workflow=require_workflow,
+        files=files,
     )
     return compile_checked(checked, hardware=hardware, stop_after=stop_after, options=options)
 
@@ -136,12 +143,12 @@ def _lower(
     verify.verify_workflow(workflow)
     if stop_after == "ir":
         return
-    evidence = reached["evidence"] = given or _gather(workflow, hardware, options)
-    mapped = reached["mapped"] = map_workflow(workflow, evidence.unsliced)
+    evidence = reached["evidence"] = given or (_gather(workflow, hardware, options) if options.use_profiles else None)
+    mapped = reached["mapped"] = map_workflow(workflow, evidence.unsliced if evidence is not None else None)
     verify.verify_mapped(mapped)
     if stop_after == "mapping":
         return
-    sized = reached["sized"] = size(mapped, hardware=hardware, search=evidence.search)
+    sized = reached["sized"] = size(mapped, hardware=hardware, search=evidence.search if evidence is not None else None)
     verify.verify_sized(sized)
     if stop_after == "sizing":
         return
@@ -168,8 +175,8 @@ def _gather(workflow: Workflow, hardware: Hardware, options: Options) -> Evidenc
     Raises:
         DiagnosticError: E0507.
     """
-    if not options.use_profiles:
-        return Evidence()
+    from gmiflow.profiles.evidence import EvidenceError, gather  # a check needs no measurements
+
     try:
         return gather(
             workflow,

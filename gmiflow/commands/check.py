@@ -10,6 +10,7 @@ import click
 from gmiflow.commands.options import chosen_options, compile_options, format_option
 from gmiflow.commands.report import finish
 from gmiflow.hardware import detect
+from gmiflow.passes.imports import ParsedOnce
 from gmiflow.pipeline import Compilation, compile_file
 from gmiflow.syntax import ast
 
@@ -26,12 +27,12 @@ def command(file: str, output: str, **chosen: Any) -> None:  # noqa: ANN401 - cl
     loaded. Exit code 1 when there are errors.
     """
     options = dataclasses.replace(chosen_options(chosen), use_profiles=False)  # sizes are no matter of a check
-    hardware = detect()
-    compilations = [compile_file(file, options, hardware=hardware, stop_after="comm")]
+    hardware, files = detect(), ParsedOnce()
+    compilations = [compile_file(file, options, hardware=hardware, stop_after="comm", files=files)]
     others = _other_workflows(compilations[0]) if options.workflow is None else []
     for name in others:
         one = dataclasses.replace(options, workflow=name)
-        compilations.append(compile_file(file, one, hardware=hardware, stop_after="comm"))
+        compilations.append(compile_file(file, one, hardware=hardware, stop_after="comm", files=files))
     finish(list(dict.fromkeys(d for compilation in compilations for d in compilation.diagnostics)), output)
     for compilation in compilations:
         if output == "text" and compilation.workflow is not None:

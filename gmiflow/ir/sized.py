@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
-from gmiflow.ir.search import Search
 from gmiflow.plan import Backend, Execution, PredictionPlan, Role
+
+if TYPE_CHECKING:
+    from gmiflow.ir.search import Search
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,6 @@ from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.comm import Candidate, Channel, Collective, CommWorkflow
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component
-from gmiflow.passes.channel_lowering import lower_channels
 from gmiflow.plan import CollectiveKind
 from gmiflow.profiles.calibration import CollectiveProfile
 from gmiflow.profiles.candidates import Choice, Projected, candidates
@@ -53,7 +52,10 @@ def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow
         )
         if len(members) > 1:
             collectives.append(_collective(sized, component, members, profile))
-        channels += lower_channels(sized, component)
+        if len(sized.mapped.groups) > 1:
+            from gmiflow.passes.channel_lowering import lower_channels  # few workflows split their roles
+
+            channels += lower_channels(sized, component)
     return CommWorkflow(sized=sized, collectives=tuple(collectives), channels=tuple(channels))
 
 

@@ -62,6 +62,21 @@ class Files:
         return source if isinstance(source, Diagnostic) else parse(source)
 
 
+class ParsedOnce(Files):
+    """Files of the disk as they were when they were first asked for: for several checks in a row."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Path, str], Parsed | Diagnostic] = {}
+
+    def parsed(self, path: Path, name: str, text: str | None = None) -> Parsed | Diagnostic:
+        """As `Files` does; a tree is never changed, so that checks may share it."""
+        if text is not None:
+            return super().parsed(path, name, text)
+        if (path, name) not in self._kept:
+            self._kept[path, name] = super().parsed(path, name)
+        return self._kept[path, name]
+
+
 class Loader:
     """Loads files once each. Problems go to ``report``; a file that cannot be loaded is None.
 

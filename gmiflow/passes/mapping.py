@@ -7,11 +7,13 @@ the reason why it was not taken. Not in here: how many GMIs and where (`sizing`)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.workflow import Component, Workflow
 from gmiflow.plan import ModeKind, Role, Template
+from gmiflow.profiles.defaults import PRIOR, REFERENCE
 from gmiflow.profiles.model import (
     LINKS,
     Load,
@@ -23,9 +25,10 @@ from gmiflow.profiles.model import (
     roles_from,
     templates_of,
 )
-from gmiflow.profiles.space import PRIOR, REFERENCE
 from gmiflow.profiles.volumes import volumes_of
-from gmiflow.profiles.workload import Measurement
+
+if TYPE_CHECKING:
+    from gmiflow.profiles.workload import Measurement
 
 TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
     "dp_only": (("simulator", "agent", "trainer"),),

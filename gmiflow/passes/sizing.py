@@ -13,16 +13,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.hardware import Hardware
 from gmiflow.ir.mapped import MappedWorkflow
-from gmiflow.ir.search import Search
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component, Workflow
-from gmiflow.passes.choice import origins, prediction, rejected, with_choice
 from gmiflow.plan import Backend, Execution
-from gmiflow.profiles.space import MAX_GMIS, REFERENCE, STRATUM, devices_of
+from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
+
+if TYPE_CHECKING:
+    from gmiflow.ir.search import Search
 
 
 def size(mapped: MappedWorkflow, *, hardware: Hardware, search: Search | None = None) -> SizedWorkflow:
@@ -39,6 +41,8 @@ def size(mapped: MappedWorkflow, *, hardware: Hardware, search: Search | None = 
     """
     if search is None:
         return _size(mapped, hardware)
+    from gmiflow.passes.choice import origins, prediction, rejected, with_choice  # most files are sized by defaults
+
     workflow = mapped.workflow
     devices = len(devices_of(workflow.components[0], 0, workflow))
     sized = _size(replace(mapped, workflow=with_choice(workflow, search, devices)), hardware)

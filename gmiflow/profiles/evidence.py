@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmiflow.hardware import Hardware
-from gmiflow.ir.search import Algorithm, Search
 from gmiflow.ir.workflow import Workflow
 from gmiflow.profiles.store import Stored, collectives_for, look_up
-from gmiflow.profiles.workload import Measurement, ProfileKey, WorkloadProfile
 
 if TYPE_CHECKING:
+    from gmiflow.ir.search import Algorithm, Search
     from gmiflow.profiles.space import Space
+    from gmiflow.profiles.workload import Measurement, ProfileKey
 
 
 class EvidenceError(ValueError):
@@ -99,6 +99,7 @@ def _kept(workflow: Workflow, hardware: Hardware) -> tuple[Stored | None, tuple[
 
 def _named(file: str, workflow: Workflow, hardware: Hardware) -> Stored:
     """A profile that the user named; it must be of this workload on this machine."""
+    from gmiflow.profiles.workload import WorkloadProfile
     from gmiflow.profiles.workload_key import key_of  # sources are hashed: not worth it without a profile
 
     try:

@@ -36,12 +36,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gmiflow.ir.search import Origin
 from gmiflow.plan import ModeKind, Role, Template
 from gmiflow.profiles.volumes import Volumes
-from gmiflow.profiles.workload import Measurement
+
+if TYPE_CHECKING:
+    from gmiflow.profiles.workload import Measurement
 
 SERVING: tuple[Template, ...] = ("dp_only", "dp_mp", "mp_dp")
 TRAINING: tuple[Template, ...] = ("dp_only", "dp_mp", "e_at", "ea_t")

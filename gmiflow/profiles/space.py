@@ -12,23 +12,11 @@ from gmiflow.ir.search import Objective, Point
 from gmiflow.ir.workflow import Component, Workflow
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.calibration import CollectiveProfile, built_in
+from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
 from gmiflow.profiles.volumes import gradient_bytes, reductions
-
-STRATUM = 16
-"""Consecutive environments whose samples are permuted together (CONTRACT, "Slice invariance")."""
-
-MAX_GMIS = 10
-"""The paper's Algorithm 1 searches 10 down to 1 GMIs per GPU."""
 
 GRID = {"cpu": tuple(2**power for power in range(6, 13)), "cuda": tuple(2**power for power in range(10, 17))}
 """Environments per device that are tried when the user leaves them open: 64 to 4,096, and 1,024 to 65,536."""
-
-REFERENCE = {"cpu": 256, "cuda": 4096}
-"""Environments per device where the search starts, and what `num_env = auto` becomes without a profile."""
-
-PRIOR = {"cpu": (3e-4, 5e-6, 1e-5, 1e-4), "cuda": (1.4e-3, 3e-8, 1.3e-7, 1e-4)}
-"""Seconds of a step before anything is measured, Ant on two cores and on an H200 with graphs: latency, of each
-environment of a GMI, of each environment of the device, of each further GMI."""
 
 EXECUTIONS: tuple[Execution, ...] = ("eager", "graph", "overlap")
 """From the simplest to the one that asks the most of a stage: the order in which ties are broken."""
@@ -154,15 +142,6 @@ def space_of(workflow: Workflow, hardware: Hardware, collectives: CollectiveProf
         memory_fixed=fixed,
         communicate_s=_communicate_s(workflow, component, gmis, devices, collectives),
     )
-
-
-def devices_of(component: Component, index: int, workflow: Workflow) -> tuple[int, ...]:
-    """Devices of one component: where `place` puts it, else all, or one each when components fill the devices."""
-    placed = {device for stage in component.stages for device in stage.place or ()}
-    if placed:
-        return tuple(sorted(placed))
-    devices = workflow.target.devices
-    return (index % devices,) if len(workflow.components) >= devices > 1 else tuple(range(devices))
 
 
 def executions_of(workflow: Workflow) -> tuple[Execution, ...]:

@@ -15,12 +15,14 @@ import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gmiflow.hardware import Hardware
 from gmiflow.ir.workflow import Workflow
 from gmiflow.profiles.calibration import FORMAT, CollectiveProfile, Device, built_in
-from gmiflow.profiles.versions import driver, version
-from gmiflow.profiles.workload import ProfileKey, WorkloadProfile
+
+if TYPE_CHECKING:
+    from gmiflow.profiles.workload import ProfileKey, WorkloadProfile
 
 FOLDER_VARIABLE = "GMIFLOW_PROFILES"
 """Environment variable that names another folder than the user's cache."""
@@ -37,6 +39,8 @@ def folder() -> Path:
 
 def machine_key(hardware: Hardware, device: Device) -> dict[str, str | int | list[str]]:
     """What a measurement depends on; a change of any of it needs a new one."""
+    from gmiflow.profiles.versions import driver, version  # not worth it where nothing was measured
+
     gpus = [gpu.name for gpu in hardware.gpus] if device == "cuda" else []
     return {
         "format": FORMAT,
@@ -134,8 +138,13 @@ def workload_for(workflow: Workflow, hardware: Hardware) -> tuple[WorkloadProfil
 
 def workloads_of(workflow: Workflow) -> tuple[Stored, ...]:
     """All profiles of a workflow, of any machine and age: those beside its file, then those in the cache."""
+    paths = (*_beside(workflow), *_cached(workflow))
+    if not paths:
+        return ()
+    from gmiflow.profiles.workload import WorkloadProfile  # not worth it where nothing was measured
+
     found: list[Stored] = []
-    for path in (*_beside(workflow), *_cached(workflow)):
+    for path in paths:
         with contextlib.suppress(OSError, ValueError):
             profile = WorkloadProfile.from_json(path.read_text(encoding="utf-8"))
             if profile.source == source_of(workflow):

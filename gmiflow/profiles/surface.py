@@ -20,11 +20,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from gmiflow.ir.search import Candidate, Estimate, Point
+from gmiflow.profiles.defaults import PRIOR
 from gmiflow.profiles.estimate import Bar, exactly, row_of
 from gmiflow.profiles.memory import Memory
 from gmiflow.profiles.objective import score
 from gmiflow.profiles.regression import fit
-from gmiflow.profiles.space import PRIOR, Space
+from gmiflow.profiles.space import Space
 from gmiflow.profiles.workload import Measurement
 
 PARTS = ("simulate", "infer", "update", "communicate")

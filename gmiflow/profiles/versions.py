@@ -6,8 +6,6 @@ import functools
 import re
 from pathlib import Path
 
-from gmiflow.profiles.entry_sources import find_module
-
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -47,6 +45,8 @@ def cpu_model() -> str:
 @functools.cache
 def cuda_of_torch() -> str:
     """Version of CUDA that torch was built with, "" for a torch without."""
+    from gmiflow.profiles.entry_sources import find_module  # needed for a key only
+
     path = find_module("torch.version", Path())
     try:
         text = path.read_text(encoding="utf-8") if path is not None else ""

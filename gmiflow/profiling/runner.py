@@ -13,7 +13,7 @@ from gmiflow.hardware import Hardware
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Compilation, Options, compile_file
 from gmiflow.plan import LaunchPlan
-from gmiflow.profiles.space import devices_of
+from gmiflow.profiles.defaults import devices_of
 from gmiflow.profiles.workload import Measurement, Point
 from gmiflow.profiling.shared_server import SharedServer
 from gmiflow.profiling.signals import Interrupted
