@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gmiflow.commands.bench_channel import channel
 from gmiflow.commands.report import show
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import Hardware, detect
@@ -63,6 +64,9 @@ class Counts(click.ParamType):
 @click.group(name="bench")
 def command() -> None:
     """Measure parts of gmiflow on this machine."""
+
+
+command.add_command(channel)
 
 
 @command.command(name="collective")

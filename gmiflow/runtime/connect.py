@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gmiflow.plan import CollectivePlan
+from gmiflow.plan import ChannelPlan, CollectivePlan
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.comm.collectives.ip import CONTROL_SLOT_BYTES, SLOT_BYTES, IPCollective
 from gmiflow.runtime.comm.collectives.local import LocalCollective, LocalGroup
@@ -69,6 +69,16 @@ class Switchboard:
         else:
             control = self._host_group(name, members, gmi, stack)
         return {plan.name: self._open(plan, gmi, stack) for plan in program.collectives}, control
+
+    def require_one_machine(self, channels: Sequence[ChannelPlan]) -> None:
+        """Raise `GMIError` E0710 when channels would have to leave the machine."""
+        members = tuple(sorted({gmi for c in channels for gmi in (*c.producers, c.consumer)}))
+        if members and self._world is not None and self._world.spans_nodes(members):
+            raise error(
+                NOT_SUPPORTED,
+                f"the channels of {channels[0].training} join GMIs of several machines, and go through shared memory",
+                "use `mapping = dp_only`, or one machine",
+            )
 
     def _open(self, plan: CollectivePlan, gmi: int, stack: contextlib.ExitStack) -> Collective:
         """Join one group of the plan."""

@@ -205,6 +205,7 @@ class _Worker:
         stream = slices.make_stream(program.gmi, 0)
         with torch.cuda.stream(stream):
             collectives, control = switchboard.connect(program, stack)
+            switchboard.require_one_machine(program.channels)
             links = open_links(program, self._rendezvous, slices.device, options.timeout_s, stack)
         training = program.training
         self._clock.is_waiting = lambda: not switchboard.turn.held

@@ -106,7 +106,7 @@ def measure(
         work = {"kinds": list(kinds), "sizes": list(sizes), "batches": batches, "rendezvous": str(rendezvous.path)}
         for request in _requests(gmis, backend, work, folder):
             server.spawn(request)
-        _wait(server, len(gmis), folder, time.monotonic() + timeout_s)
+        wait_for_members(server, len(gmis), folder, time.monotonic() + timeout_s)
         rows: list[dict[str, Any]] = json.loads((folder / "rows.json").read_text())
     return tuple(Latency(**asdict(layout), **row) for row in rows)
 
@@ -153,7 +153,7 @@ def _requests(gmis: list[GMIPlan], backend: GMIBackend, work: dict[str, Any], fo
     return requests
 
 
-def _wait(server: ForkServer, count: int, folder: Path, deadline: float) -> None:
+def wait_for_members(server: ForkServer, count: int, folder: Path, deadline: float) -> None:
     """Return when all members have ended well."""
     running = count
     while running:
