@@ -125,8 +125,8 @@ class Search:
         verdicts: of every point of the space, the chosen one first, then by falling score, then those that
             cannot run.
         unsliced: one GMI per device with as many environments as the chosen point, in its best lowering: what
-            slicing is worth at an equal batch. The chosen one itself when it is not sliced; None when the user
-            ruled it out.
+            slicing is worth at an equal batch (with `batch = free`: the best unsliced plan). The chosen one itself
+            when it is not sliced; None when the user ruled it out.
         notes: what a reader of the choice should know, one sentence each (nothing measured, critical batch, ...).
     """
 

@@ -4,7 +4,8 @@ It differs from Algorithm 1 in what PAPER-faithful `paper_search` keeps: the sma
 saturated point is compared before its row ends, communication is in the projection, lowerings and backends are
 axes, and slicing never changes the number of environments of a training. A given `num_env` is the total whatever
 the slicing. With `num_env = auto` the search may choose it, and then measures the unsliced plan with as many
-environments, too (`batch = fixed`), so that what slicing gains is not confused with what a larger batch gains.
+environments, too (`batch = fixed`), so that what slicing gains is not confused with what a larger batch gains. With
+`batch = free` the choice is compared with the best unsliced plan, whatever its environments.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def propose(space: Space, measurements: Sequence[Measurement]) -> Point | None:
     if left <= 0:
         return None
     best = state.best()
-    equal = _equal(state, best) if best is not None else None
+    equal = _equal(state, best) if best is not None and space.batch_fixed else None
     if left == 1 and equal is not None:
         return equal
     seed = next((point for point in _seeds(state, best) if point in state.free), None)
@@ -44,6 +45,14 @@ def propose(space: Space, measurements: Sequence[Measurement]) -> Point | None:
     if promising is not None and score[promising] > best.score * (1 + PROMISE):
         return promising
     return equal
+
+
+def _compared(state: _State, chosen: Point) -> list[Point]:
+    """The unsliced points that a choice is compared with."""
+    if state.space.batch_fixed:
+        return unsliced_points(state.space, chosen)
+    alone = [point for point in state.good if point.gmis == 1]
+    return alone or unsliced_points(state.space, chosen)
 
 
 def _equal(state: _State, best: Candidate) -> Point | None:
@@ -63,7 +72,7 @@ def choose(space: Space, measurements: Sequence[Measurement]) -> Search:
     state = _State(space, measurements)
     chosen = state.best() or _modelled_choice(state)
     verdicts = [judge(state.space, state.surface, state.walls, measurements, point, chosen) for point in space.points()]
-    unsliced = [state.surface.candidate(point) for point in unsliced_points(space, chosen.point)]
+    unsliced = [state.surface.candidate(point) for point in _compared(state, chosen.point)]
     return Search(
         algorithm="improved",
         objective=space.objective,

@@ -46,6 +46,8 @@ class Space:
         memory_bytes: of one device that the GMIs of all trainings may use together, on the CPU of the host; 0
             when unknown.
         horizon: steps of one iteration.
+        batch_fixed: whether a choice is compared with the unsliced plan of as many environments (`batch = fixed`),
+            or with the best unsliced one.
         reference: environments per device where the search starts, one of ``num_env``.
         critical_batch: samples; see `profiles.objective.efficiency`.
         memory_per_env, memory_fixed: bytes that the stages state under `needs`, 0 when they state none.

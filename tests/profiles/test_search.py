@@ -69,6 +69,15 @@ def test_the_unsliced_plan_is_measured_first_and_with_as_many_environments_as_th
     assert found.unsliced.steps_per_s.origin == "measured"
 
 
+def test_with_a_free_batch_the_choice_is_compared_with_the_best_unsliced_plan():
+    """1,200 steps/s with two GMIs and 1,024 environments; alone 900 with as many, and 1,000 with 256."""
+    known = profile(
+        [measured(point(2, 1024), 1200.0), measured(point(1, 1024), 900.0), measured(point(1, 256), 1000.0)]
+    )
+    compared = {fixed: choose(cpu_space(batch_fixed=fixed), known).unsliced for fixed in (True, False)}
+    assert {fixed: found.point for fixed, found in compared.items()} == {True: point(1, 1024), False: point(1, 256)}
+
+
 @FEW
 @given(machine=MACHINES, noise=st.integers(0, 1000), order=st.randoms(use_true_random=False))
 def test_the_choice_is_never_worse_than_the_best_measured_and_does_not_depend_on_the_order(machine, noise, order):
