@@ -1,0 +1,138 @@
+"""Where the mapping splits agent and trainer: who has which environments, who feeds whom, and what is refused."""
+
+import pytest
+
+from gmiflow.hardware import Hardware
+from gmiflow.pipeline import Options, compile_file
+
+SOURCE = """edition 1
+import std.tasks.cartpole
+import std.algo.ppo
+import std.targets
+simulator sim     = cartpole.CartPole()
+agent     actor   = ppo.Actor()
+trainer   learner = ppo.Learner()
+workflow train {
+  mode    = async { max_staleness = %d }
+  num_env = 96
+  horizon = 8
+  sim.obs                             -> actor.obs
+  actor.action                        -> sim.action
+  actor.experience                    -> learner.experience { depth = 3, on_full = %s }
+  actor.bootstrap                     -> learner.bootstrap
+  sim.{reward, terminated, truncated} -> learner
+  learner.weights                     -> actor.weights
+}
+target box {
+  base    = targets.%s
+  mapping = ea_t
+  %s
+}
+"""
+
+
+def lowered(*settings: str, on_full: str = "block", target: str = "cpu", staleness=2, overrides=()):
+    text = SOURCE % (staleness, on_full, target, "\n  ".join(settings))
+    options = Options(use_profiles=False, overrides=tuple(overrides))
+    return compile_file("split.gmi", options, text=text, hardware=Hardware(cores=4, gpus=()), stop_after="plan")
+
+
+def planned(*settings: str, **options):
+    done = lowered(*settings, **options)
+    assert done.plan is not None, done.diagnostics
+    return done.plan
+
+
+def channels_of(plan):
+    return [(c.producers, c.consumer, c.env_offset, c.num_env, c.depth, c.on_full) for c in plan.channels]
+
+
+def test_all_agents_fill_the_slots_of_the_one_trainer():
+    plan = planned("agents = 3", "trainers = 1")
+    assert [(g.stages, g.env_offset, g.num_env, g.share) for g in plan.gmis] == [
+        (("sim", "actor"), 0, 32, 0.25),
+        (("sim", "actor"), 32, 32, 0.25),
+        (("sim", "actor"), 64, 32, 0.25),
+        (("learner",), 0, 96, 0.25),
+    ]
+    assert channels_of(plan) == [((0, 1, 2), 3, 0, 96, 3, "block")]
+    assert plan.collectives == ()
+    assert plan.channels[0].groups == (
+        (
+            "actor.experience.obs",
+            "actor.experience.action",
+            "actor.experience.log_prob",
+            "actor.experience.mean",
+            "actor.experience.std",
+            "actor.experience.value",
+            "sim.reward",
+        ),
+        ("actor.bootstrap@last",),
+        ("sim.terminated", "sim.truncated"),
+    )
+
+
+def test_an_agent_feeds_every_trainer_that_has_some_of_its_environments():
+    plan = planned("agents = 2", "trainers = 3")
+    assert channels_of(plan) == [
+        ((0,), 2, 0, 32, 3, "block"),
+        ((0, 1), 3, 32, 32, 3, "block"),
+        ((1,), 4, 64, 32, 3, "block"),
+    ]
+    assert [(c.name, c.members) for c in plan.collectives] == [("train.gradient", (2, 3, 4))]
+
+
+def test_where_the_oldest_may_be_dropped_each_pair_has_a_channel():
+    plan = planned("agents = 2", "trainers = 1", on_full="drop_oldest")
+    assert channels_of(plan) == [((0,), 2, 0, 48, 3, "drop_oldest"), ((1,), 2, 48, 48, 3, "drop_oldest")]
+
+
+def test_without_staleness_nothing_is_dropped():
+    plan = planned("agents = 2", "trainers = 1", on_full="drop_oldest", staleness=0)
+    assert [c.on_full for c in plan.channels] == ["block"]
+
+
+def test_rollouts_stay_on_their_gpu():
+    plan = planned("agents = 2", "trainers = 1", target="h200(gpus = 2)")
+    assert [(g.device, g.env_offset, g.num_env) for g in plan.gmis] == [
+        *[(0, 0, 32), (0, 32, 16), (1, 48, 32), (1, 80, 16)],
+        *[(0, 0, 48), (1, 48, 48)],
+    ]
+    assert [(c.producers, c.consumer, c.kind) for c in plan.channels] == [((0, 1), 4, "ipc"), ((2, 3), 5, "ipc")]
+    assert plan.trainings[0].execution == "graph"
+
+
+@pytest.mark.parametrize(
+    ("settings", "gmis"),
+    [
+        ((), (3, 1)),
+        (("gmi_per_gpu = 2",), (1, 1)),
+        (("trainers = 2",), (2, 2)),
+        (("gmi_per_gpu = 5", "agents = 2"), (2, 3)),
+    ],
+)
+def test_what_is_not_given_follows(settings, gmis):
+    plan = planned(*settings)
+    agents = sum("actor" in g.stages for g in plan.gmis)
+    assert (agents, len(plan.gmis) - agents) == gmis
+
+
+@pytest.mark.parametrize(
+    ("settings", "target", "code", "message"),
+    [
+        (("gmi_per_gpu = 1",), "cpu", "E0501", "mapping `ea_t` splits a training over two GMIs or more"),
+        (("gmi_per_gpu = 4", "agents = 2", "trainers = 1"), "cpu", "E0501", "2 agents and 1 trainers are not the 4"),
+        (("agents = 7",), "cpu", "E0502", "num_env = 96 cannot be cut into 7 GMIs"),
+        (("backend = green",), "h200", "E0503", "channels join GMIs of processes of their own"),
+    ],
+)
+def test_what_cannot_be_is_said(settings, target, code, message):
+    done = lowered(*settings, target=target)
+    problems = [d for d in done.diagnostics if d.severity == "error"]
+    assert [d.code for d in problems] == [code]
+    assert problems[0].message.startswith(message)
+
+
+def test_overlap_is_for_gmis_with_all_roles():
+    done = lowered(target="h200", overrides=[("train.execution", "overlap")])
+    assert [d.code for d in done.diagnostics if d.severity == "error"] == ["E0503"]

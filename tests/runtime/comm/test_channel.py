@@ -1,0 +1,123 @@
+"""Rings and the board of weights, both ends in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmiflow.runtime.comm.channel.presence import Watch, wait_for
+from gmiflow.runtime.comm.channel.ring import Ring, RingShape
+from gmiflow.runtime.comm.channel.weights import Collected, WeightsReader, WeightsWriter
+from gmiflow.runtime.failure import GMIError
+from gmiflow.runtime.rendezvous import Rendezvous
+
+
+class Layout:
+    """Slots of sixteen numbers."""
+
+    slot_bytes = 4096
+
+
+@pytest.fixture
+def rendezvous():
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = Rendezvous.join(Path(folder))
+        yield meeting
+        meeting.remove()
+
+
+def both_ends(rendezvous: Rendezvous, stack: contextlib.ExitStack, **changes) -> tuple[Ring, Ring]:
+    shape = RingShape(**{"name": "c", "producers": (0,), "consumer": 1, "slots": 3, **changes})
+    ends = [Ring(shape, gmi, rendezvous.segment("c"), Layout(), timeout_s=1.0) for gmi in (0, 1)]  # type: ignore[arg-type]
+    for end in ends:
+        stack.callback(end.close)
+    return ends[0], ends[1]
+
+
+def test_slots_come_in_turn_and_are_given_back(rendezvous) -> None:
+    with contextlib.ExitStack() as stack:
+        producer, consumer = both_ends(rendezvous, stack)
+        for number in range(7):
+            assert producer.slot_to_fill() == number % 3
+            producer.tensor(producer.slot_to_fill() * 4096, torch.float32, (16,)).fill_(number)
+            assert not consumer.ready()
+            producer.publish(version=10 + number)
+            with consumer.reading() as slot:
+                assert slot == number % 3
+                assert consumer.versions() == [10 + number]
+                assert consumer.tensor(slot * 4096, torch.float32, (16,)).tolist() == [number] * 16
+            assert producer.pending == 1 and not producer.make_room(0, 0)
+            consumer.release()
+            assert producer.pending == 0 and producer.next_update == number + 1
+
+
+def test_the_oldest_is_dropped_and_the_rest_kept_in_order(rendezvous) -> None:
+    with contextlib.ExitStack() as stack:
+        producer, consumer = both_ends(rendezvous, stack, drop=True)
+        for version in range(2):
+            producer.publish(version)
+        assert producer.make_room(limit=1, newest=5)
+        assert (producer.pending, producer.dropped, producer.next_update) == (1, 1, 1)
+        with consumer.reading() as slot:
+            assert (slot, consumer.versions()) == (1, [1])
+        assert (producer.pending, producer.next_update) == (0, 1)
+        producer.publish(2)
+        assert producer.make_room(limit=2, newest=1)  # one is pending and would make the next one too late
+        assert (producer.pending, producer.dropped) == (0, 2)
+        with consumer.reading() as slot:
+            assert slot is None
+
+
+def test_a_member_can_be_there_once(rendezvous) -> None:
+    with contextlib.ExitStack() as stack:
+        producer, _ = both_ends(rendezvous, stack)
+        with pytest.raises(GMIError, match="GMI 0 is in the channel c already"):
+            Ring(producer.shape, 0, rendezvous.segment("c"), Layout(), timeout_s=1.0)  # type: ignore[arg-type]
+
+
+def test_who_is_waited_for_is_named(rendezvous) -> None:
+    with contextlib.ExitStack() as stack:
+        producer, consumer = both_ends(rendezvous, stack)
+        late = Watch("the channel c", timeout_s=0.0)
+        late.add(0, consumer.producers[0])
+        with pytest.raises(GMIError, match="GMI 0 did not come to the channel c within 0 s") as raised:
+            wait_for(consumer.ready, late.look)
+        assert raised.value.failure.code == "E0705"
+        producer._own.leave()
+        with pytest.raises(GMIError, match="GMI 0 left while the channel c waited for it") as raised:
+            wait_for(consumer.ready, consumer.look)
+        assert raised.value.failure.code == "E0704"
+        producer.publish(0)  # what it left behind can be read
+        assert wait_for(consumer.ready, consumer.look) == 0.0
+
+
+def test_weights_are_whole_or_known_to_be_torn(rendezvous) -> None:
+    path = rendezvous.segment("weights")
+    weights = {"a": torch.arange(6.0).view(2, 3), "n": torch.tensor(3, dtype=torch.int64), "flag": torch.tensor([True])}
+    writer = WeightsWriter("train", path, (0,), weights, start=40, timeout_s=1.0)
+    reader = WeightsReader("train", path, (0,), 0, 1, timeout_s=1.0)
+    version, seen = reader.newest()
+    assert (version, reader.start, reader.ended) == (0, 40, "no")
+    assert all(torch.equal(seen[name], value) for name, value in weights.items())
+    writer.publish({**weights, "a": weights["a"] + 1})
+    assert reader.whole(version)  # the other buffer was written
+    assert torch.equal(reader.newest()[1]["a"], weights["a"] + 1)
+    writer.publish(weights)
+    assert not reader.whole(version)
+    assert reader.newest()[0] == 2
+
+    assert reader.wanted_checkpoint is None
+    writer.request_checkpoint(41)
+    assert (reader.wanted_checkpoint, writer.served()) == (41, False)
+    reader.serve_checkpoint(41, Collected(16, 32, 5, -2.5))
+    assert writer.served() and reader.wanted_checkpoint is None
+    assert writer.collected() == (Collected(16, 32, 5, -2.5),)
+    writer.end("stopped")
+    assert reader.ended == "stopped"
+    del seen
+    reader.close()
+    writer.close()
