@@ -20,6 +20,7 @@ from gmiflow.plan import Backend, Execution, LaunchPlan, Template
 
 STAGES = {
     "simulate": "the simulation",
+    "collect": "the rollout",
     "infer": "the policy",
     "update": "the update",
     "communicate": "the update's communication",
@@ -253,24 +254,31 @@ def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:
 
 def slowest_term(candidate: Candidate, chosen: Candidate) -> str:
     """What a slower plan loses most of its time to, with the numbers; "" where the parts are not known."""
-    own, other = candidate.terms, chosen.terms
-    if candidate.score >= chosen.score or not own.keys() & STAGES.keys() or not other.keys() & STAGES.keys():
+    own, other = _parts(candidate, chosen), _parts(chosen, candidate)
+    if candidate.score >= chosen.score or not own or not other:
         return ""
     here, there = candidate.point.num_env, chosen.point.num_env
 
     def lost(name: str) -> float:
         """Seconds per environment and iteration more than in the chosen plan."""
-        return own[name].value / here - (other[name].value / there if name in other else 0.0)
+        return own[name] / here - other.get(name, 0.0) / there
 
-    worst = max(own.keys() & STAGES.keys(), key=lambda name: (lost(name), name))
+    worst = max(own, key=lambda name: (lost(name), name))
     if lost(worst) <= 0:
         return ""
-    takes, total = own[worst].value * 1e3, sum(own[name].value for name in own.keys() & STAGES.keys()) * 1e3
     if here == there:
-        before = other[worst].value * 1e3 if worst in other else 0.0
+        takes, total, before = own[worst] * 1e3, sum(own.values()) * 1e3, other.get(worst, 0.0) * 1e3
         return f"{STAGES[worst]} takes {takes:.3g} ms of {total:.3g} (chosen: {before:.3g})"
-    each, before = own[worst].value / here * 1e6, (other[worst].value / there * 1e6 if worst in other else 0.0)
+    each, before = own[worst] / here * 1e6, other.get(worst, 0.0) / there * 1e6
     return f"{STAGES[worst]} takes {each:.3g} us per environment (chosen: {before:.3g})"
+
+
+def _parts(candidate: Candidate, other: Candidate) -> dict[str, float]:
+    """Seconds of an iteration by `STAGES`; a rollout whose parts are hidden in one of the two is one part in both."""
+    parts = {name: term.value for name, term in candidate.terms.items() if name in STAGES}
+    if "collect" in other.terms and "collect" not in parts and "simulate" in parts:
+        parts["collect"] = parts.pop("simulate") + parts.pop("infer", 0.0)
+    return parts
 
 
 def _same(candidate: Candidate, other: Candidate | None) -> bool:

@@ -16,7 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from gmiflow.cli import main
+from gmiflow.commands.plan_report import slowest_term
 from gmiflow.hardware import detect
+from gmiflow.ir.search import Candidate, Estimate, Point
 from gmiflow.pipeline import Options, compile_file
 from gmiflow.profiles.workload import WorkloadProfile
 from gmiflow.profiles.workload_key import key_of
@@ -228,3 +230,23 @@ class TestExplain:
         text = call(folder, command=("explain", "mapping"))
         for line in terms.values():
             assert re.search(rf"{line['template']} .* {line['relative']:.3f}x  modelled", text)
+
+
+def test_a_rollout_hidden_in_a_graph_is_compared_as_a_whole():
+    """Eager tells simulation and policy apart, a graph does not: 30 + 6 ms stand against 26 ms."""
+
+    def candidate(score, **terms):
+        def exact(value):
+            return Estimate(value=value, low=value, high=value, origin="measured")
+
+        point = Point(template="dp_only", gmis=1, num_env=4096, execution="graph", backend="timeshare")
+        return Candidate(
+            point=point, steps_per_s=exact(score), device_memory=exact(1.0), host_memory=exact(1.0),
+            terms={name: exact(ms / 1e3) for name, ms in terms.items()}, score=score,
+        )  # fmt: skip
+
+    graph, eager = candidate(2.0, collect=26, update=14), candidate(1.0, simulate=30, infer=6, update=15)
+    assert slowest_term(eager, graph) == "the rollout takes 36 ms of 51 (chosen: 26)"
+    assert slowest_term(candidate(1.0, collect=27, update=20), graph) == "the update takes 20 ms of 47 (chosen: 14)"
+    assert slowest_term(graph, graph) == ""
+    assert slowest_term(candidate(1.0, iteration=60), graph) == ""
