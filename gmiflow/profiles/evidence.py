@@ -42,7 +42,7 @@ class Evidence:
     def unsliced(self) -> Measurement | None:
         """The measured point of one GMI with the most environments that tells the stages apart, or None."""
         measurements = self.stored.profile.measurements if self.stored is not None else ()
-        alone = [m for m in measurements if m.point.gmis == 1 and m.status == "ok" and m.stage_s]
+        alone = [m for m in measurements if m.point.gmis == 1 and m.status == "ok" and "simulate" in m.stage_s]
         return max(alone, key=lambda m: (m.point.num_env, m.point), default=None)
 
 

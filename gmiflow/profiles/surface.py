@@ -28,7 +28,7 @@ from gmiflow.profiles.regression import fit
 from gmiflow.profiles.space import Space
 from gmiflow.profiles.workload import Measurement
 
-PARTS = ("simulate", "infer", "update", "communicate")
+PARTS = ("simulate", "infer", "collect", "update", "communicate")
 
 Lowering: TypeAlias = "tuple[str, str, str]"
 """(template, execution, backend where it is not the usual one)."""
@@ -132,9 +132,14 @@ class Surface:
             parts = {part: found.stage_s[part] for part in PARTS if part in found.stage_s}
             parts = parts or {"iteration": iteration_s(found, self._space.horizon)}
             return {part: exactly(s) for part, s in parts.items()}
-        if not self._parts:
+        names = self._told_apart(point.execution)
+        if not names:
             return {"iteration": self._time.at(point).estimate()}
-        return {part: series.at(point).estimate() for part, series in self._parts.items()}
+        return {part: series.at(point).estimate() for part, series in self._parts.items() if part in names}
+
+    def _told_apart(self, execution: str) -> set[str]:
+        """The parts that measurements of an execution show: a CUDA graph hides two of them in "collect"."""
+        return {part for m in self._good if m.point.execution == execution for part in m.stage_s}
 
 
 class _Series:
