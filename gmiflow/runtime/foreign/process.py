@@ -35,15 +35,13 @@ from gmiflow.runtime.failure import (
     error,
 )
 from gmiflow.runtime.foreign import shim
-from gmiflow.runtime.gmi.process import ProcessIdentity
+from gmiflow.runtime.foreign.family import MARK, descendants, marked
 from gmiflow.runtime.linux import processor_ticks
 from gmiflow.runtime.members import ending
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 _KEPT_LINES = 20
-_MARK = "GMIFLOW_HOST"
-"""Variable that the host has, and with it every process that it starts."""
 _SHIM = str(Path(shim.__file__))
 
 
@@ -55,13 +53,13 @@ class Patience:
         start_s: while it starts, imports the class and sets it up: files and licences may be fetched.
         step_s: afterwards.
         look_s: how often it is looked at.
-        close_s: how long it may take to close the simulator, and to end then.
+        close_s: how long it may take to close the simulator, computing or not, and to end then.
     """
 
     start_s: float = 120.0
     step_s: float = 10.0
     look_s: float = 1.0
-    close_s: float = 5.0
+    close_s: float = 10.0
 
 
 class HostProcess:
@@ -89,7 +87,7 @@ class HostProcess:
         self._mark = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._idle_s = patience.start_s
-        self._busy = False
+        self._busy = self._closing = False
         self._file = os.memfd_create(f"gmiflow-{stage}", os.MFD_CLOEXEC)
         os.ftruncate(self._file, shim.HEADER_BYTES)
         self.memory = mmap.mmap(self._file, shim.HEADER_BYTES)
@@ -119,7 +117,7 @@ class HostProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=passed,
-            env={**environment, _MARK: self._mark},
+            env={**environment, MARK: self._mark},
         )
 
     def grow(self, size: int) -> None:
@@ -192,7 +190,7 @@ class HostProcess:
         ticks, since = self._ticks(), time.monotonic() - self._patience.look_s
         while not (events := self._poller.poll(self._patience.look_s * 1000)):
             now, used = time.monotonic(), self._ticks()
-            if used != ticks:
+            if used != ticks and not self._closing:
                 ticks, since = used, now
             elif now - since >= self._idle_s:
                 raise self._silent(doing, now - since)
@@ -206,7 +204,8 @@ class HostProcess:
     def _silent(self, doing: str, idle_s: float) -> GMIError:
         looked = processor_ticks(self._process.pid)
         stopped = looked is not None and looked[0] in "Tt"
-        state = "is stopped" if stopped else "neither answered nor used any processor time"
+        idle = "did not answer" if self._closing else "neither answered nor used any processor time"
+        state = "is stopped" if stopped else idle
         message = f"the interpreter of {self._stage} {state} for {idle_s:.0f} s during {doing}"
         return error(INTERPRETER_LOST, message, *self._facts())
 
@@ -264,7 +263,7 @@ class HostProcess:
             return
         try:
             if not self._busy and self._process.poll() is None:
-                self._idle_s = self._patience.close_s
+                self._idle_s, self._closing = self._patience.close_s, True
                 self.call("close")
                 self._process.wait(self._patience.close_s)
         except subprocess.TimeoutExpired:
@@ -298,30 +297,3 @@ class HostProcess:
 def _was(ended: str) -> str:
     """`ending` as a predicate: "ended with status 3" or "was killed by SIGKILL"."""
     return f"was {ended}" if ended.startswith("killed") else ended
-
-
-def descendants(pid: int) -> list[int]:
-    """Ids of the processes that ``pid`` started, and those that they started."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                parents[int(entry)] = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
-    found: list[int] = []
-    level = [pid]
-    while level:
-        level = [child for child, parent in parents.items() if parent in level]
-        found += level
-    return found
-
-
-def marked(mark: str) -> list[ProcessIdentity]:
-    """The processes of a host: those whose environment holds its mark."""
-    word = f"{_MARK}={mark}".encode()
-    found: list[ProcessIdentity] = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-                if word in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                    found += filter(None, [ProcessIdentity.of(int(entry))])
-    return found

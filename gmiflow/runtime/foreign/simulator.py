@@ -28,7 +28,7 @@ class ForeignSimulator(Simulator):
 
     A step copies the action into shared memory, signals the host, and waits for its signal. What `step` returns are
     views of that memory on the CPU, and of a slab of the GPU for a class with ``on_gpu``. For another class on a GPU
-    they are copies on the device.
+    they are copies on the device. The host ends with the thread that called `setup`.
     """
 
     def __init__(self, plan: StagePlan, training: TrainingPlan, patience: Patience | None = None) -> None:

@@ -96,6 +96,8 @@ class Odd(PointMass):
     def close(self):
         if self.odd == "close":
             raise OSError("cannot close")
+        while self.odd == "lingers":
+            pass
         if self.closed:
             with open(self.closed, "w") as file:
                 file.write("closed")

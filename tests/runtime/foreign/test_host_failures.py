@@ -1,5 +1,6 @@
 """Hosts that die, hang, raise or return something wrong: who is named, how soon, and that nothing is left."""
 
+import dataclasses
 import gc
 import multiprocessing
 import signal
@@ -11,6 +12,7 @@ import torch
 from foreign_support import IMPATIENT, NUM_ENV, set_up
 
 from gmiflow.runtime.failure import GMIError
+from gmiflow.runtime.foreign.family import descendants
 from gmiflow.runtime.gmi.process import ProcessIdentity, wait_until
 
 ACTION = {"action": torch.zeros(NUM_ENV, 2)}
@@ -133,9 +135,15 @@ def test_a_close_that_fails_ends_the_process_all_the_same(python):
     assert not host.alive
 
 
-def test_what_the_class_started_ends_with_it(hosted):
-    from gmiflow.runtime.foreign.process import descendants
+def test_a_close_that_never_comes_back_is_ended(python):
+    simulator = set_up(python, "Odd", odd="lingers", patience=dataclasses.replace(IMPATIENT, close_s=0.3))
+    host = identity_of(simulator)
+    with pytest.raises(GMIError, match=r"the interpreter of sim did not answer for .* during `close`"):
+        simulator.close()
+    assert not host.alive
 
+
+def test_what_the_class_started_ends_with_it(hosted):
     simulator = hosted("Odd", odd="child")
     (child,) = descendants(identity_of(simulator).pid)
     started = ProcessIdentity.of(child)
