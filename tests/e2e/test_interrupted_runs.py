@@ -31,14 +31,14 @@ def marked(mark: str) -> list[int]:
 
 
 class Run:
-    """`gmiflow run examples/quickstart.gmi` on two GMIs, for longer than any test waits."""
+    """`gmiflow run` of an example on two GMIs, for longer than any test waits."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, example: str, *options: str) -> None:
         self.mark = uuid.uuid4().hex
         self.directory = directory / "run"
-        options = ["--iterations", "100000", "--gmi-per-gpu", "2", "--run-dir", str(self.directory)]
+        words = ["--iterations", "100000", *options, "--run-dir", str(self.directory)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gmiflow.cli", "run", str(ROOT / "examples" / "quickstart.gmi"), *options],
+            [sys.executable, "-m", "gmiflow.cli", "run", str(ROOT / "examples" / example), *words],
             env={**os.environ, MARK: self.mark, "PYTHONPATH": str(ROOT)},
             cwd=directory,
             stdout=subprocess.PIPE,
@@ -68,7 +68,7 @@ class Run:
 
 @pytest.fixture
 def disturbed(tmp_path: Path):
-    run = Run(tmp_path)
+    run = Run(tmp_path, "quickstart.gmi", "--gmi-per-gpu", "2")
     run.wait_for_iterations()
     yield run
     if run.process.poll() is None:
@@ -98,3 +98,34 @@ def test_sigterm_stops_at_once(disturbed: Run) -> None:
     assert status == 143
     assert seconds < 10
     assert "Traceback" not in output
+
+
+@pytest.fixture
+def split(tmp_path: Path):
+    """An agent and a trainer, each a GMI of its own."""
+    run = Run(tmp_path, "cartpole_async.gmi", "--num-env", "32")
+    run.wait_for_iterations()
+    yield run
+    if run.process.poll() is None:
+        run.process.kill()
+
+
+def test_ctrl_c_ends_agents_and_trainers_with_a_checkpoint(split: Run) -> None:
+    split.process.send_signal(signal.SIGINT)
+    status, output, _ = split.end()
+    assert status == 130
+    assert (split.directory / "checkpoints" / "last" / "environments_00000000.safetensors").is_file()
+    assert "Traceback" not in output
+
+
+def test_a_killed_launcher_leaves_nothing_of_a_split_for_long(split: Run) -> None:
+    from gmiflow.runtime.rendezvous import clean_stale
+
+    split.process.kill()
+    split.process.wait()
+    deadline = time.monotonic() + 10
+    while marked(split.mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert marked(split.mark) == []
+    clean_stale()  # as every run does first: channels keep their names, so that a lost agent can be replaced
+    assert not list(Path("/dev/shm").glob(f"gmiflow-*-{split.process.pid}-*"))
