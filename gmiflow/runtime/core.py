@@ -170,7 +170,9 @@ class GMIRuntime:
 
     @at_work
     def stop(self) -> None:
-        """Release what the stages hold; safe to call at any time, also after a failed `setup`."""
+        """Release graphs and what the stages hold; safe to call at any time, also after a failed `setup`."""
+        if hasattr(self, "_execution"):
+            self._execution.close()
         if hasattr(self, "stages"):
             self.stages.close()
 

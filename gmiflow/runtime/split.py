@@ -275,7 +275,9 @@ class TrainerRuntime(GMIRuntime):
         )
 
     def stop(self) -> None:
-        """Leave the channels."""
+        """Release the graphs and leave the channels."""
+        if hasattr(self, "_consumer"):
+            self._consumer.close()
         if hasattr(self, "_batcher"):
             self._batcher.close()
         board = getattr(self, "_board", None)

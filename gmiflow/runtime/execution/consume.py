@@ -52,9 +52,15 @@ class ConsumerExecution:
                 stream=self._stream,
                 reason=reason if planned else "",
                 planned=planned,
+                settle=communicator.settle,
             )
             for index, batch in enumerate(batcher.batches)
         ]
+
+    def close(self) -> None:
+        """Release the graphs, before the group whose work they hold."""
+        for part in self._parts:
+            part.close()
 
     @property
     def lowering(self) -> dict[str, str]:

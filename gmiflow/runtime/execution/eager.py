@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,6 +55,15 @@ class EagerExecution:
         self._learning: Part[Mapping[str, Tensor]] = Part(
             "learn", functools.partial(self._learn_from, rollout), stream=self._stream, planned=False
         )
+
+    def parts(self) -> tuple[Part[Any], ...]:
+        """All that may hold a CUDA graph."""
+        return (self._collecting, self._learning)
+
+    def close(self) -> None:
+        """Release the graphs, before the stages and the groups whose work they hold."""
+        for part in self.parts():
+            part.close()
 
     def start(self, *, resumed: bool) -> None:
         """Start all environments, or only look at them when their state came from a checkpoint."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,6 +84,10 @@ class OverlapExecution(EagerExecution):
         ]
         self._collecting, self._learning = self._collects[0], self._learns[0]
         self._publish = Part("weights", self._copy_weights, stream=self._collect_stream, pool=pools[0])
+
+    def parts(self) -> tuple[Part[Any], ...]:
+        """As in the base class: one of each per set of buffers."""
+        return (*self._collects, *self._learns, self._publish)
 
     def start(self, *, resumed: bool) -> None:
         """Start the environments and give the agent the trainer's weights."""

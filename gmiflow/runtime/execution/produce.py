@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -46,6 +47,10 @@ class ProducerExecution(EagerExecution):
             for index, rollout in enumerate(rollouts)
         ]
         self._collecting = self._collects[0]
+
+    def parts(self) -> tuple[Part[Any], ...]:
+        """As in the base class: one rollout per storage."""
+        return tuple(self._collects)
 
     @property
     def lowering(self) -> dict[str, str]:

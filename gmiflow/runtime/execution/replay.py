@@ -109,6 +109,19 @@ class Part(Generic[T]):
         self.span = span
         return result  # type: ignore[return-value]
 
+    def close(self) -> None:
+        """Destroy the graph; no call may follow.
+
+        A communicator of NCCL is not destroyed before the graphs that hold its kernels: its end waits for theirs.
+        """
+        if self._graph is None:
+            return
+        graph, self._graph, self._result = self._graph, None, None
+        try:
+            graph.reset()
+        except RuntimeError as broken:  # after a fault of the device, whose memory goes with the process
+            _log.warning("%s is not released in order: %s", self.name, str(broken).partition("\n")[0])
+
     @property
     def lowering(self) -> str:
         """How the part runs, as reported to the user: "graph", "eager" as planned, or "eager: " and the reason."""

@@ -7,8 +7,10 @@ state: one process can be a member of several groups, and nothing else in it not
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +27,9 @@ from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, NOT_SUPPORTED, PEER_LO
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 300.0
+CLOSE_S = 10.0
+"""How long the end of a run waits for NCCL to let go."""
+
 MULTI_RANK_VERSION = (2, 30)
 """First NCCL that admits several ranks on one GPU, behind NCCL_MULTI_RANK_GPU_ENABLE; experimental there."""
 
@@ -92,8 +97,21 @@ class RingCollective(Collective):
                 except RuntimeError as broken:
                     logger.warning("%s is not closed in order: %s", self.name, str(broken).partition("\n")[0])
                 else:
-                    self._group.shutdown()
+                    self._shut_down()
             self._group = None
+
+    def _shut_down(self) -> None:
+        """Destroy NCCL's communicator, which waits for every graph that holds its kernels; not for ever.
+
+        Whoever captured them releases them first. A graph that something still refers to must not keep a run that
+        has ended from ending.
+        """
+        gc.collect()
+        thread = threading.Thread(target=self._group.shutdown, name=f"close {self.name}", daemon=True)
+        thread.start()
+        thread.join(CLOSE_S)
+        if thread.is_alive():
+            logger.warning("%s is not closed within %g s: a CUDA graph still holds its kernels", self.name, CLOSE_S)
 
     def _connect(self, store: distributed.Store, max_ctas: int) -> object:
         timeout = timedelta(seconds=self._timeout_s)
