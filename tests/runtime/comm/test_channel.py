@@ -87,7 +87,9 @@ def test_who_is_waited_for_is_named(rendezvous) -> None:
         with pytest.raises(GMIError, match="GMI 0 did not come to the channel c within 0 s") as raised:
             wait_for(consumer.ready, late.look)
         assert raised.value.failure.code == "E0705"
+        assert not consumer.wait_left(0.0)
         producer._own.leave()
+        assert consumer.wait_left(0.0)
         with pytest.raises(GMIError, match="GMI 0 left while the channel c waited for it") as raised:
             wait_for(consumer.ready, consumer.look)
         assert raised.value.failure.code == "E0704"

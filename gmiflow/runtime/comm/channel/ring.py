@@ -24,6 +24,7 @@ from gmiflow.runtime.comm.channel.packer import PAGE_BYTES, SlotLayout
 from gmiflow.runtime.comm.channel.presence import BLOCK_WORDS, Presence, Watch, wait_for
 from gmiflow.runtime.comm.shared_memory import Segment, make_fence
 from gmiflow.runtime.failure import LAUNCH_FAILED, error
+from gmiflow.runtime.gmi.process import wait_until
 
 __all__ = ["Ring", "RingShape"]
 
@@ -217,6 +218,11 @@ class Ring:
         """Versions of the policies that filled the slot to read, in order of producer."""
         released = self.consumer.words[_RELEASED]
         return [self._words[self._version_word(released, index)] for index in range(len(self.producers))]
+
+    def wait_left(self, timeout_s: float) -> bool:
+        """Wait until no producer uses the slots any more; False after ``timeout_s`` seconds."""
+        users = self.producers
+        return wait_until(lambda: all(p.left or not p.attached or not p.alive for p in users), timeout_s)
 
     def release(self) -> None:
         """Give back the slot that was read; in drop mode it was given back when it was copied."""
