@@ -12,7 +12,7 @@ from gmiflow.commands.what_if import WhatIf
 from gmiflow.pipeline import Options
 
 ALGORITHMS = {
-    "improved": "ours: the unsliced plan, a few points that span the space, then what may still win",
+    "improved": "ours: the unsliced plan up to its peak, slicing there, then what may still win",
     "paper": "Algorithm 1 of the GMI-DRL paper as published",
 }
 STOPS = {
