@@ -1,12 +1,13 @@
 """MuJoCo Warp against MuJoCo, on the CPU.
 
-The first run compiles kernels for two minutes; later ones use Warp's cache.
+The first run compiles kernels, without optimizing them; later ones use Warp's cache.
 """
 
 import re
 
 import pytest
 import torch
+import warp
 
 from gmiflow.runtime.noise import CounterNoise
 from gmiflow.sim import mjwarp
@@ -20,7 +21,15 @@ from gmiflow.tasks.franka_cabinet import FrankaCabinet
 from gmiflow.tasks.humanoid import Humanoid
 from gmiflow.tasks.shadow_hand import ShadowHand
 
-pytestmark = pytest.mark.timeout(600)
+# One worker compiles what the tests share; two would do it twice.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("mjwarp")]
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled(request, monkeypatch):
+    """On the CPU most of the time would go into optimizing kernels that then run for a few milliseconds."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(warp.config, "optimization_level", 0)
 
 
 def make(cls, engine, num_env=4, device="cpu", seed=1):

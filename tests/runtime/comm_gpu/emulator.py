@@ -23,17 +23,17 @@ class Launch(ctypes.Structure):
     )
 
 
-def source():
+def kernel_source():
     return layout.kernel_source((HERE / "emulated_device.h").read_text()) + (HERE / "emulated_launch.cpp").read_text()
 
 
-def build(folder, members, *flags):
+def build(folder, members, *flags, source=None):
     """Shared library of the kernels for one group size; None when it cannot be compiled for lack of a compiler."""
     code = folder / f"kernels_{members}.cpp"
-    code.write_text(source())
+    code.write_text(source or kernel_source())
     library = folder / f"kernels_{members}{'_'.join(flags).replace('=', '')}.so"
     constants = [f"-D{name}={value}" for name, value in layout.kernel_constants(members).items()]
-    command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", "-w", *flags, *constants]
+    command = ["g++", "-std=c++20", "-Og", "-shared", "-fPIC", "-pthread", "-w", *flags, *constants]
     subprocess.run([*command, str(code), "-o", str(library)], check=True, timeout=240)
     return ctypes.CDLL(str(library)) if not flags else library
 

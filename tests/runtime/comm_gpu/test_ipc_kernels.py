@@ -33,7 +33,7 @@ def random_calls(members, count, seed):
 
 @pytest.mark.parametrize("members", [2, 3, 4, 7])
 def test_reductions_equal_float64_on_all_members_under_random_delays(kernels, members):
-    calls, expected = random_calls(members, 60, seed=members)
+    calls, expected = random_calls(members, 40, seed=members)
     group = Group(kernels(members), members, HALF, ctas=2)
     group.run(calls, delays_us=200)
     assert [group.failure(rank) for rank in range(members)] == [None] * members
@@ -117,10 +117,12 @@ def test_a_member_that_does_not_come_is_named_by_all_others(kernels, one_shot_by
 
 SANITIZED = """
 import ctypes, sys
-sys.path.insert(0, sys.argv[2])
+sys.path.insert(0, sys.argv[1])
 from test_ipc_kernels import HALF, Group, random_calls
 calls, _ = random_calls(3, 12, 5)
-Group(ctypes.CDLL(sys.argv[1]), 3, HALF, ctas=2).run(calls, delays_us=200)
+for library in sys.argv[2:]:
+    print("== library", file=sys.stderr, flush=True)
+    Group(ctypes.CDLL(library), 3, HALF, ctas=2).run(calls, delays_us=200)
 """
 MUTATIONS = {
     "none": ("", ""),
@@ -130,23 +132,33 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS)
-def test_the_thread_sanitizer_finds_no_race_and_would_find_one(tmp_path, monkeypatch, mutation):
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory):
+    """What the thread sanitizer says of each mutation, from one process, and the exit code of that."""
     runtime = subprocess.run(["g++", "-print-file-name=libtsan.so"], capture_output=True, text=True).stdout.strip()
     if not Path(runtime).is_absolute() or shutil.which("setarch") is None:
         pytest.skip("no thread sanitizer on this machine")
-    before, after = MUTATIONS[mutation]
-    source = emulator.source()
-    assert before in source
-    monkeypatch.setattr(emulator, "source", lambda: source.replace(before, after) if before else source)
-    library = emulator.build(tmp_path, 3, "-fsanitize=thread", "-g")
-    command = ["setarch", "-R", sys.executable, "-c", SANITIZED, str(library), str(Path(__file__).parent)]
+    original = emulator.kernel_source()
+    libraries = []
+    for before, after in MUTATIONS.values():
+        assert before in original
+        source = original.replace(before, after) if before else original
+        folder = tmp_path_factory.mktemp("sanitized")
+        libraries.append(emulator.build(folder, 3, "-fsanitize=thread", "-g", source=source))
+    command = ["setarch", "-R", sys.executable, "-c", SANITIZED, str(Path(__file__).parent), *map(str, libraries)]
     environment = {**os.environ, "LD_PRELOAD": runtime, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    races = result.stderr.count("WARNING: ThreadSanitizer: data race")
-    assert (races == 0) == (mutation == "none"), result.stderr[-3000:]
-    if mutation == "none":
-        assert result.returncode == 0, result.stderr[-3000:]
+    _, *said = result.stderr.split("== library\n")
+    return dict(zip(MUTATIONS, said, strict=True)), result.returncode
+
+
+@pytest.mark.xdist_group("thread sanitizer")
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_the_thread_sanitizer_finds_no_race_and_would_find_one(sanitized, mutation):
+    said, code = sanitized
+    races = said[mutation].count("WARNING: ThreadSanitizer: data race")
+    assert (races == 0) == (mutation == "none"), said[mutation][-3000:]
+    assert code == 66, "what the sanitizer ends a process with in which it found races"
 
 
 @pytest.mark.parametrize("members", [2, 5, 48])
