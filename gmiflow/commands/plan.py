@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Show the plan of FILE: where everything runs, what it is expected to do, and why nothing else was chosen.
 
-    Every number says whether it was measured, measured before (cached) or modelled. The plan is compared with the
-    last one of this workflow and target that was run, or kept with --save.
+    Every number says whether it is from a profile (cached) or modelled: nothing is measured here. The plan is compared
+    with the last one of this workflow and target that was run, or kept with --save.
     """
     form = form or _form_of(output)
     asked = what_if.parse(questions)

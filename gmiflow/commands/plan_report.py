@@ -1,6 +1,7 @@
 """Everything that `gmiflow plan` says, as data: the text, the JSON and the picture are made from it.
 
-Numbers are marked "measured" (just now), "cached" (measured before, from a stored profile) or "modelled".
+Numbers are marked "cached", from a stored profile that was measured under the key of what would run, or "modelled".
+Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WORTH_MEASURING = 1.02
 CANNOT = ("memory", "failed", "illegal", "not_visited")
 """Terms of plans whose speed decided nothing."""
 
-Mark: TypeAlias = Literal["measured", "cached", "modelled"]
+Mark: TypeAlias = Literal["cached", "modelled"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +62,8 @@ class Row:
         term: what decided, a word.
         reason: what decided, a sentence.
         slowest: what it loses most of its time to, "" where that is not known or did not decide.
-        terms: seconds of one iteration by what they are spent on.
+        iteration_s: seconds of one iteration, rollout and update.
+        terms: what they are spent on, in seconds; see `ir.search.Candidate`.
     """
 
     num_env: int
@@ -78,6 +80,7 @@ class Row:
     term: str
     reason: str
     slowest: str
+    iteration_s: Figure
     terms: dict[str, Figure]
 
 
@@ -164,7 +167,6 @@ def report(
     what_if: str = "",
     difference: Difference | None = None,
     notes: tuple[str, ...] = (),
-    fresh: bool = False,
 ) -> Report:
     """Put a compilation that reached its plan together with its search.
 
@@ -175,7 +177,6 @@ def report(
         what_if: the questions, as text.
         difference: against the last plan.
         notes: besides those of the search.
-        fresh: whether what is measured was measured by this very command.
     """
     workflow, sized, plan = compilation.workflow, compilation.sized, compilation.plan
     assert workflow is not None and sized is not None and plan is not None
@@ -186,7 +187,7 @@ def report(
         "backend": sized.backend,
     }
     origins = dict(sized.origins)
-    found = rows(search, fresh=fresh) if search else ()
+    found = rows(search) if search else ()
     decisions = [Decision(name="mapping", value=sized.mapped.template, origin=sized.mapped.origin)]
     decisions += [Decision(name=name, value=str(value), origin=origins.get(name, "")) for name, value in values.items()]
     return Report(
@@ -208,13 +209,13 @@ def report(
     )
 
 
-def rows(search: Search, *, fresh: bool = False) -> tuple[Row, ...]:
+def rows(search: Search) -> tuple[Row, ...]:
     """The plans of a search in its order; the unsliced one is among them even where the search left it out."""
-    found = [_row(verdict, search, fresh=fresh) for verdict in search.verdicts]
+    found = [_row(verdict, search) for verdict in search.verdicts]
     unsliced = search.unsliced
     if unsliced is not None and not any(row.unsliced for row in found):
         verdict = Verdict(candidate=unsliced, chosen=False, term="throughput", reason="the plan without slicing")
-        found.insert(1, _row(verdict, search, fresh=fresh))
+        found.insert(1, _row(verdict, search))
     return tuple(found)
 
 
@@ -228,7 +229,7 @@ def _unmeasured(found: Sequence[Row]) -> tuple[str, ...]:
     return (f"{count} may be up to {max(better):.2f} times as fast by the model: `gmiflow profile` goes on measuring",)
 
 
-def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:
+def _row(verdict: Verdict, search: Search) -> Row:
     candidate, chosen = verdict.candidate, search.chosen
     speed, best = candidate.steps_per_s.value, chosen.steps_per_s.value
     why = "" if verdict.chosen or verdict.term in CANNOT else slowest_term(candidate, chosen)
@@ -239,16 +240,17 @@ def _row(verdict: Verdict, search: Search, *, fresh: bool) -> Row:
         mapping=point.template,
         execution=point.execution,
         backend=point.backend,
-        steps_per_s=figure(candidate.steps_per_s, fresh=fresh),
-        device_memory_bytes=figure(candidate.device_memory, fresh=fresh) if candidate.device_memory.value else None,
-        host_memory_bytes=figure(candidate.host_memory, fresh=fresh),
+        steps_per_s=figure(candidate.steps_per_s),
+        device_memory_bytes=figure(candidate.device_memory) if candidate.device_memory.value else None,
+        host_memory_bytes=figure(candidate.host_memory),
         relative=speed / best if speed > 0 and best > 0 else None,
         chosen=verdict.chosen,
         unsliced=_same(candidate, search.unsliced),
         term=verdict.term,
         reason=verdict.reason,
         slowest=why,
-        terms={name: figure(value, fresh=fresh) for name, value in candidate.terms.items()},
+        iteration_s=figure(candidate.iteration),
+        terms={name: figure(value) for name, value in candidate.terms.items()},
     )
 
 
@@ -267,7 +269,7 @@ def slowest_term(candidate: Candidate, chosen: Candidate) -> str:
     if lost(worst) <= 0:
         return ""
     if here == there:
-        takes, total, before = own[worst] * 1e3, sum(own.values()) * 1e3, other.get(worst, 0.0) * 1e3
+        takes, total, before = own[worst] * 1e3, candidate.iteration.value * 1e3, other.get(worst, 0.0) * 1e3
         return f"{STAGES[worst]} takes {takes:.3g} ms of {total:.3g} (chosen: {before:.3g})"
     each, before = own[worst] / here * 1e6, other.get(worst, 0.0) / there * 1e6
     return f"{STAGES[worst]} takes {each:.3g} us per environment (chosen: {before:.3g})"
@@ -285,7 +287,7 @@ def _same(candidate: Candidate, other: Candidate | None) -> bool:
     return other is not None and candidate.point == other.point
 
 
-def figure(estimate: Estimate, *, fresh: bool) -> Figure:
+def figure(estimate: Estimate) -> Figure:
     """An estimate with its mark."""
-    mark: Mark = "modelled" if estimate.origin == "modelled" else "measured" if fresh else "cached"
+    mark: Mark = "cached" if estimate.origin == "measured" else "modelled"
     return Figure(value=estimate.value, low=estimate.low, high=estimate.high, mark=mark)

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 
-from gmiflow.commands.plan_report import Difference, Figure, Grounds, Report, Row
+from gmiflow.commands.plan_report import STAGES, Difference, Figure, Grounds, Report, Row
 from gmiflow.commands.plan_view import headline
 from gmiflow.commands.text_table import text_table
 from gmiflow.graphs.devices_svg import svg
@@ -85,7 +85,8 @@ def expected(row: Row) -> list[str]:
     """Throughput, time of an iteration by its terms, and memory of a plan, with error bars and marks."""
     speed, memory = row.steps_per_s, row.device_memory_bytes
     lines = [["environment steps/s", compact(speed.value), bar(speed), speed.mark]]
-    lines += [[name, seconds(term.value), bar(term), term.mark] for name, term in row.terms.items() if term.value]
+    terms = {"iteration": row.iteration_s, **{f"  {name}": row.terms[name] for name in STAGES if name in row.terms}}
+    lines += [[name, seconds(term.value), bar(term), term.mark] for name, term in terms.items() if term.value]
     lines += [["memory of a device", size(memory.value), bar(memory), memory.mark]] if memory is not None else []
     host = row.host_memory_bytes
     lines += [["memory of the host", size(host.value), bar(host), host.mark]] if host.value else []

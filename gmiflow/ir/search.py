@@ -88,8 +88,11 @@ class Candidate:
         steps_per_s: environment steps per second of the whole training, over all devices of the target.
         device_memory: peak bytes of one device over all its GMIs; 0 on the CPU.
         host_memory: peak resident bytes of all its GMI processes.
-        terms: seconds of one iteration by what they are spent on: "simulate", "infer", "update", "communicate".
-            Where a CUDA graph hides the parts, only "iteration".
+        iteration: seconds of one iteration, rollout and update.
+        terms: seconds of one iteration by what they are spent on: "simulate", "infer", "update", "communicate", with
+            "collect" in place of the first two where a CUDA graph hides them. Their sum falls short of the iteration
+            by what the host does in between, and exceeds it where rollout and update overlap. Only "iteration" where
+            nobody measured the parts.
         score: what the objective compares: steps per second, or those that count (`time_to_reward`).
     """
 
@@ -97,6 +100,7 @@ class Candidate:
     steps_per_s: Estimate
     device_memory: Estimate
     host_memory: Estimate
+    iteration: Estimate
     terms: dict[str, Estimate]
     score: float
 

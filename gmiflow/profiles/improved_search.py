@@ -91,7 +91,7 @@ def _modelled_choice(state: State) -> Candidate:
 
 def _defaults(space: Space, candidates: list[Candidate]) -> list[Candidate]:
     """What the compiler takes without a profile: a GMI per core on the CPU, one on a GPU; the usual environments."""
-    wanted = space.cores // space.trainings if space.device == "cpu" else 1
+    wanted = space.own_cores if space.device == "cpu" else 1
     best = min(
         candidates,
         key=lambda c: (

@@ -168,6 +168,7 @@ def _candidate(candidate: Candidate, factor: Projection) -> Candidate:
         steps_per_s=_wider(candidate.steps_per_s, slow, fast),
         device_memory=_wider(candidate.device_memory, 1 - MEMORY_MARGIN, 1 + MEMORY_MARGIN),
         host_memory=_wider(candidate.host_memory, 1 - MEMORY_MARGIN, 1 + MEMORY_MARGIN),
+        iteration=_wider(candidate.iteration, 1 / fast, 1 / slow),
         terms={
             name: replace(term, origin="modelled") if name == "communicate" else _wider(term, 1 / fast, 1 / slow)
             for name, term in candidate.terms.items()

@@ -93,6 +93,11 @@ class Space:
                                 )
 
     @property
+    def own_cores(self) -> int:
+        """CPU cores of one training, when those side by side share them evenly."""
+        return max(1, self.cores // self.trainings)
+
+    @property
     def open(self) -> bool:
         """Whether anything is left to choose."""
         return len(list(self.points())) > 1

@@ -5,7 +5,8 @@ Time of an iteration of E environments over g GMIs of one device:
     T(g, E) = communicate(g) + a + b E/g + c E + d (g - 1)
 
 a is what does not depend on the environments (launch gaps, the latency of a step), b E/g the work that GMIs divide
-among them, c E the work for which they share the device, d what each further GMI costs. ``communicate`` comes from
+among them (on the CPU at most the cores do: more GMIs than cores take turns), c E the work for which they share the
+device, d what each further GMI costs. ``communicate`` comes from
 the calibration of the collectives. Coefficients are not negative. Each part of an iteration is fitted alike. What
 the line leaves over is taken from the nearest measurements, and another lowering is a factor that its own
 measurements give.
@@ -94,6 +95,7 @@ class Surface:
             steps_per_s=rate,
             device_memory=self._device_memory.at(point) if space.device == "cuda" else exactly(0.0),
             host_memory=self._host_memory.at(point),
+            iteration=_seconds_of(batch, rate),
             terms=self._terms(point),
             score=score(rate.value, batch, space.objective, space.critical_batch),
         )
@@ -171,14 +173,14 @@ class _Series:
         expected = [self._space.horizon * item for item in PRIOR[self._space.device]]
         if not main:
             return tuple(expected)
-        rows = [_features(point) for point, _ in main]
+        rows = [_features(self._space, point) for point, _ in main]
         left = [max(value / 2, value - self._known_s(point)) for point, value in main]
         guess = [sum(c * f for c, f in zip(expected, row, strict=True)) for row in rows]
         scale = math.exp(_mean([math.log(value / g) for value, g in zip(left, guess, strict=True)]))
         return fit(rows, left, [scale * item for item in expected], noise=_NOISE)
 
     def _line(self, point: Point) -> float:
-        line = sum(c * f for c, f in zip(self._coefficients, _features(point), strict=True))
+        line = sum(c * f for c, f in zip(self._coefficients, _features(self._space, point), strict=True))
         return line + self._known_s(point)
 
     def _known_s(self, point: Point) -> float:
@@ -230,6 +232,11 @@ class _Series:
         return min(0.6, _NOISE + 0.02 + _STEP_IN_GMIS * nearest + (0.0 if known else _UNKNOWN))
 
 
+def _seconds_of(steps: int, rate: Estimate) -> Estimate:
+    """How long so many steps take: the slowest rate is the longest time."""
+    return Estimate(value=steps / rate.value, low=steps / rate.high, high=steps / rate.low, origin=rate.origin)
+
+
 def usable(measurement: Measurement) -> bool:
     """Whether a measurement has a rate."""
     return measurement.status == "ok" and measurement.steps_per_s > 0.0
@@ -245,8 +252,9 @@ def communicate_s(space: Space, gmis: int) -> tuple[float, float]:
     return next(((one, every) for count, one, every in space.communicate_s if count == gmis), (0.0, 0.0))
 
 
-def _features(point: Point) -> tuple[float, float, float, float]:
-    return 1.0, point.num_env / point.gmis, float(point.num_env), float(point.gmis - 1)
+def _features(space: Space, point: Point) -> tuple[float, float, float, float]:
+    at_once = point.gmis if space.device == "cuda" else min(point.gmis, space.own_cores)
+    return 1.0, point.num_env / at_once, float(point.num_env), float(point.gmis - 1)
 
 
 def lowering_of(space: Space, point: Point) -> Lowering:

@@ -242,7 +242,8 @@ def test_a_rollout_hidden_in_a_graph_is_compared_as_a_whole():
         point = Point(template="dp_only", gmis=1, num_env=4096, execution="graph", backend="timeshare")
         return Candidate(
             point=point, steps_per_s=exact(score), device_memory=exact(1.0), host_memory=exact(1.0),
-            terms={name: exact(ms / 1e3) for name, ms in terms.items()}, score=score,
+            iteration=exact(sum(terms.values()) / 1e3), terms={name: exact(ms / 1e3) for name, ms in terms.items()},
+            score=score,
         )  # fmt: skip
 
     graph, eager = candidate(2.0, collect=26, update=14), candidate(1.0, simulate=30, infer=6, update=15)

@@ -103,7 +103,7 @@ def test_a_projected_search_is_modelled_with_wider_bars():
 
     one = Candidate(
         point=POINT, steps_per_s=estimate(1e6), device_memory=estimate(3e9), host_memory=estimate(1e9),
-        terms={"simulate": estimate(0.02), "communicate": estimate(0.002)}, score=1e6,
+        iteration=estimate(0.03), terms={"simulate": estimate(0.02), "communicate": estimate(0.002)}, score=1e6,
     )  # fmt: skip
     verdict = Verdict(candidate=one, chosen=True, term="throughput", reason="fastest")
     search = Search(algorithm="improved", objective="throughput", chosen=one, verdicts=(verdict,), unsliced=one)
@@ -117,5 +117,6 @@ def test_a_projected_search_is_modelled_with_wider_bars():
     term = there.chosen.terms["simulate"]
     assert term.low < 0.018
     assert term.high > 0.022
+    assert there.chosen.iteration.high == pytest.approx(0.033 * factor.value / factor.low)
     assert there.chosen.terms["communicate"].low == pytest.approx(0.0018)
     assert {term.origin for term in there.chosen.terms.values()} == {"modelled"}

@@ -202,6 +202,17 @@ def test_nothing_measured_gives_the_defaults_and_says_so():
     assert "nothing was measured" in found.notes[0]
 
 
+@pytest.mark.parametrize(("cores", "trainings"), [(1, 1), (2, 1), (4, 1), (4, 2), (16, 1)])
+def test_by_the_defaults_more_gmis_than_cores_are_never_faster_than_as_many(cores, trainings):
+    space = cpu_space(gmis=tuple(range(1, 11)), cores=cores, trainings=trainings)
+    rate = {(v.candidate.point.gmis, v.candidate.point.num_env): v.candidate.steps_per_s.value
+            for v in choose(space, None).verdicts}  # fmt: skip
+    own = cores // trainings
+    assert all(
+        rate[gmis, num_env] < rate[own, num_env] for gmis, num_env in rate if own < gmis and (own, num_env) in rate
+    )
+
+
 def test_several_devices_add_their_steps_and_pay_for_the_longer_all_reduce():
     """1,000 steps/s of 1,024 x 16 steps are 16.384 s an iteration; 1 s more on four devices: 65,536 / 17.384."""
     space = gpu_space(gmis=(1,), num_env=(1024,), reference=1024, devices=4, communicate_s=((1, 0.0, 1.0),))

@@ -102,7 +102,7 @@ def test_the_expected_gain_is_the_mean_of_what_is_above_the_best():
         rate = Estimate(value=value, low=low, high=high, origin="modelled")
         point = Point(template="dp_only", gmis=1, num_env=1024, execution="graph", backend="timeshare")
         return Candidate(
-            point=point, steps_per_s=rate, device_memory=rate, host_memory=rate, terms={}, score=value
+            point=point, steps_per_s=rate, device_memory=rate, host_memory=rate, iteration=rate, terms={}, score=value
         )  # fmt: skip
 
     best = candidate(100, 100, 100)
