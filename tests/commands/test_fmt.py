@@ -97,7 +97,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 
 def test_a_formatter_that_loses_something_leaves_the_file_alone(messy, monkeypatch):
-    monkeypatch.setattr(formatter, "layout", lambda text: "edition 1\n")
+    monkeypatch.setattr(formatter, "layout", lambda text, tokens: "edition 1\n")
     done = call(str(messy))
     assert done.exit_code == 1
     assert done.stderr.startswith("internal error: ")
