@@ -225,7 +225,7 @@ class TestExplain:
         assert comm["collectives"][0]["name"] == "train.gradient"
 
     def test_mapping_has_the_terms_of_the_paper(self, folder):
-        """The eager point, 8,192 environments and 16 steps: f32[60] + f32[8] + f32, bool and bool are 278 bytes of a step."""
+        """The eager point, 8,192 environments, 16 steps: f32[60] + f32[8] + f32, bool, bool are 278 bytes of a step."""
         found = data(folder, command=("explain", "mapping"))
         terms = {line["template"]: line for line in found["templates"]}
         rollout, weights = 16 * 8192 * 278, 456_580
