@@ -19,7 +19,7 @@ def copied(out):
 
 @every_task
 def test_random_actions_stay_finite_for_1000_steps(cls):
-    num_env = 16
+    num_env = 8
     task = make_task(cls, num_env)
     task.reset()
     limits = torch.tensor(task.engine.model.jnt_range, dtype=torch.float32)

@@ -1,11 +1,13 @@
-"""Runs one scenario in a group of processes: ``python ip_group.py SCENARIO MEMBERS``.
+"""Runs scenarios in groups of processes, one after the other: ``python ip_group.py SCENARIO:MEMBERS ...``.
 
 The processes are forked from a single-threaded one that has torch loaded, as the runtime does it.
-Each checks its own results and ends with status 0, or prints what it saw.
+Each checks its own results and ends with status 0, or prints what it saw. What was wrong with each scenario, "" for
+nothing, goes to stdout as a line of JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -165,10 +167,10 @@ SCENARIOS = {
 }
 
 
-def member(scenario: str, rank: int, size: int) -> int:
+def member(scenario: str, segment: str, rank: int, size: int) -> int:
     timeout_s = 1.0 if scenario == "lateness" else 60.0
     members = tuple(range(10, 10 + size))
-    group = IPCollective("test.gradient", members, rank, SEGMENT, slot_bytes=SLOT_BYTES, timeout_s=timeout_s)
+    group = IPCollective("test.gradient", members, rank, segment, slot_bytes=SLOT_BYTES, timeout_s=timeout_s)
     try:
         group.connect()
         SCENARIOS[scenario](group)
@@ -180,21 +182,31 @@ def member(scenario: str, rank: int, size: int) -> int:
     return 0
 
 
-def main() -> None:
-    scenario, size = sys.argv[1], int(sys.argv[2])
-    torch.set_num_threads(1)
+def run(scenario: str, size: int) -> str:
+    """What was wrong, "" for nothing."""
+    segment = f"{SEGMENT}-{scenario}-{size}"
+    sys.stderr.flush()
     children = []
     for rank in range(size):
         child = os.fork()
         if child == 0:
-            os._exit(member(scenario, rank, size))
+            os._exit(member(scenario, segment, rank, size))
         children.append(child)
     statuses = [os.waitpid(child, 0)[1] for child in children]
-    left = list(directory().glob(f"{SEGMENT}*"))
+    left = list(directory().glob(f"{segment}*"))
+    if left:
+        return f"left behind: {left}"
     killed = [s for s in statuses if os.WIFSIGNALED(s)]
-    assert not left, left
-    assert len(killed) == (scenario == "death"), statuses
-    assert all(os.waitstatus_to_exitcode(s) == 0 for s in statuses if not os.WIFSIGNALED(s)), statuses
+    failed = [s for s in statuses if not os.WIFSIGNALED(s) and os.waitstatus_to_exitcode(s) != 0]
+    return f"statuses {statuses}" if failed or len(killed) != (scenario == "death") else ""
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.testing.assert_close(torch.ones(1), torch.ones(1))  # what it loads is loaded before the members are forked
+    for name in sys.argv[1:]:
+        scenario, _, size = name.partition(":")
+        print(json.dumps([name, run(scenario, int(size))]), flush=True)
 
 
 if __name__ == "__main__":

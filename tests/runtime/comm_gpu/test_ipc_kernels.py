@@ -152,7 +152,6 @@ def sanitized(tmp_path_factory):
     return dict(zip(MUTATIONS, said, strict=True)), result.returncode
 
 
-@pytest.mark.xdist_group("thread sanitizer")
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_thread_sanitizer_finds_no_race_and_would_find_one(sanitized, mutation):
     said, code = sanitized
