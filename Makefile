@@ -52,8 +52,9 @@ lint: $(STAMP)/dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+# What the tests of a file share is made once: one worker runs them all.
 unit: $(STAMP)/dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 golden: $(STAMP)/dev
 	$(BIN)/python -m pytest tests/golden --update-golden

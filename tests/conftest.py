@@ -23,24 +23,12 @@ def pytest_addoption(parser):
     parser.addoption("--bless", action="store_true", help="rewrite expected messages; read the difference")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    for item in items:
-        group_by_shared_fixture(item)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items or has_gpu():
         return
     for item in gpu_items:
         item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this machine"))
-
-
-def group_by_shared_fixture(item):
-    """Let one worker run the tests that share a fixture of their module, so that it is made once."""
-    if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
-        return
-    fixtures = [fixture for found in item._fixtureinfo.name2fixturedefs.values() for fixture in found]
-    if any(fixture.scope == "module" and fixture.func.__module__ == item.module.__name__ for fixture in fixtures):
-        item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(item.config.rootpath))))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -21,8 +21,7 @@ from gmiflow.tasks.franka_cabinet import FrankaCabinet
 from gmiflow.tasks.humanoid import Humanoid
 from gmiflow.tasks.shadow_hand import ShadowHand
 
-# One worker compiles what the tests share; two would do it twice.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("mjwarp")]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(autouse=True)
