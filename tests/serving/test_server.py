@@ -8,9 +8,9 @@ import time
 
 import numpy as np
 import pytest
-from conftest import TOKEN, WEIGHT, act
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from serving_support import TOKEN, WEIGHT, act
 
 from gmiflow.serving import PolicyClient, RefusedError, protocol
 from gmiflow.serving.protocol import Kind, Reason, Terms
