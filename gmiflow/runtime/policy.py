@@ -17,7 +17,7 @@ from gmiflow.runtime.noise import CounterNoise
 from gmiflow.runtime.run_directory import POLICY, find_checkpoint
 from gmiflow.runtime.stages import load_entry
 
-__all__ = ["load_policy"]
+__all__ = ["find_training", "load_policy"]
 
 
 def load_policy(run: str | Path, *, training: str | None = None, device: torch.device | str = "cpu") -> nn.Module:
@@ -35,11 +35,7 @@ def load_policy(run: str | Path, *, training: str | None = None, device: torch.d
         GMIError: E0707 when there is no such run, training or checkpoint; E0709 when the agent's class is not found.
     """
     path = Path(run).resolve()
-    folder = next((place for place in (path, *path.parents) if (place / "plan.json").is_file()), None)
-    if folder is None:
-        raise error(CHECKPOINT_UNUSABLE, f"{path} is neither a run directory nor a checkpoint in one")
-    plan = _plan_of(folder)
-    chosen = _training(plan, training)
+    folder, chosen = find_training(path, training)
     device = torch.device(device)
     agent_plan = next(stage for stage in chosen.stages if stage.role == "agent")
     for place in (folder, Path(agent_plan.file).resolve().parent, Path.cwd()):  # users' modules, as in a run
@@ -69,6 +65,22 @@ def load_policy(run: str | Path, *, training: str | None = None, device: torch.d
     except RuntimeError as problem:
         raise error(CHECKPOINT_UNUSABLE, f"the policy in {checkpoint.path} is another one: {problem}") from problem
     return policy.to(device).eval()
+
+
+def find_training(path: Path, name: str | None) -> tuple[Path, TrainingPlan]:
+    """The run directory that ``path`` is or lies in, and what its plan says of one training.
+
+    Args:
+        path: a run directory or something in it.
+        name: of the training; None where the run has one.
+
+    Raises:
+        GMIError: E0707 when there is no such run or training.
+    """
+    folder = next((place for place in (path, *path.parents) if (place / "plan.json").is_file()), None)
+    if folder is None:
+        raise error(CHECKPOINT_UNUSABLE, f"{path} is neither a run directory nor a checkpoint in one")
+    return folder, _training(_plan_of(folder), name)
 
 
 def _plan_of(folder: Path) -> LaunchPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -58,7 +59,8 @@ class PolicyClient:
             self._socket.connect(address if isinstance(address, tuple) else os.fspath(address))
             if family == socket.AF_INET:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.sendall(protocol.frame(protocol.hello(token)))
+            with contextlib.suppress(BrokenPipeError):  # who is one too many is told so and hung up on at once
+                self._socket.sendall(protocol.frame(protocol.hello(token)))
             body = self._receive()
             if body[:1] == bytes([protocol.Kind.REFUSED]):
                 self._raise(body)

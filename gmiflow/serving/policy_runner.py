@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from gmiflow.runtime import load_policy
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, NOT_SUPPORTED, error
+from gmiflow.runtime.policy import find_training
 from gmiflow.serving.batching import Answer
 
 _TENSOR = re.compile(r"f32\[env, (\d+)\]")
@@ -52,14 +52,12 @@ def sizes(run: Path, training: str | None, answer: Answer) -> tuple[int, int]:
         GMIError: E0710 when the agent takes anything but one tensor f32[env, O] from the simulator; E0707 when
             the policy does not answer with one row of actions per observation.
     """
-    folder = next(place for place in (run, *run.parents) if (place / "plan.json").is_file())
-    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-    chosen = next(item for item in plan["trainings"] if training in (None, item["name"]))
-    roles = {stage["name"]: stage["role"] for stage in chosen["stages"]}
+    _, chosen = find_training(run, training)
+    roles = {stage.name: stage.role for stage in chosen.stages}
     taken = [
-        edge["type"]
-        for edge in chosen["edges"]
-        if roles[edge["source"].split(".")[0]] == "simulator" and roles[edge["target"].split(".")[0]] == "agent"
+        edge.type
+        for edge in chosen.edges
+        if roles[edge.source.split(".")[0]] == "simulator" and roles[edge.target.split(".")[0]] == "agent"
     ]
     match = _TENSOR.fullmatch(taken[0]) if len(taken) == 1 and isinstance(taken[0], str) else None
     if match is None:
