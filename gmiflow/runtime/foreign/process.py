@@ -42,6 +42,7 @@ from gmiflow.runtime.members import ending
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 _KEPT_LINES = 20
+_LAST_WORDS_S = 5.0  # for what an ended host wrote to get through; over at once unless something holds its output open
 _SHIM = str(Path(shim.__file__))
 
 
@@ -279,7 +280,7 @@ class HostProcess:
         self._process.wait()
         for identity in marked(self._mark):  # by now nobody's children: their parent is gone
             identity.signal(signal.SIGKILL)
-        self._reader.join(1.0)
+        self._reader.join(_LAST_WORDS_S)
         self._poller.unregister(self._descriptor)
         os.close(self._descriptor)
         if self._process.stdout is not None and not self._reader.is_alive():
