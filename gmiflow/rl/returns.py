@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["AdvantageEstimator"]
+__all__ = ["AdvantageEstimator", "accumulate_backwards"]
+
+
+def accumulate_backwards(terms: Tensor, decay: Tensor) -> None:
+    """``x_t = terms_t + decay_t * x_{t+1}`` from the last step to the first, in place of ``terms``.
+
+    Args:
+        terms: f32 [horizon, ...].
+        decay: f32 [horizon, ...]; that of the last step is not used.
+    """
+    rows, factors = terms.unbind(0), decay.unbind(0)
+    for step in range(len(rows) - 2, -1, -1):
+        rows[step].addcmul_(factors[step], rows[step + 1])
 
 
 class AdvantageEstimator:
@@ -65,9 +77,5 @@ class AdvantageEstimator:
         torch.mul(reward, self.reward_scale, out=advantage)
         advantage.addcmul_(value, truncated, value=self.gamma)
         advantage.addcmul_(self._next_value, going).sub_(value)
-        going.mul_(self.lam)
-        rows = advantage.unbind(0)
-        decay = going.unbind(0)
-        for step in range(len(rows) - 2, -1, -1):
-            rows[step].addcmul_(decay[step], rows[step + 1])
+        accumulate_backwards(advantage, going.mul_(self.lam))
         torch.add(advantage, value, out=self.returns)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gmiflow.rl.returns import accumulate_backwards
+
 __all__ = ["VTraceEstimator"]
 
 
@@ -74,10 +76,7 @@ class VTraceEstimator:
         # What v_t has above V_t, from the last step to the first.
         above = self.returns
         torch.mul(torch.addcmul(paid, going, following), rho, out=above)
-        decay = (going * rho).mul_(self._lam).unbind(0)
-        rows = above.unbind(0)
-        for step in range(len(rows) - 2, -1, -1):
-            rows[step].addcmul_(decay[step], rows[step + 1])
+        accumulate_backwards(above, (going * rho).mul_(self._lam))
         above.add_(value)
         following[:-1].copy_(above[1:])
         torch.addcmul(paid, going, following, out=self.advantage).mul_(rho)

@@ -86,6 +86,11 @@ class GMIContext:
         """Ids of the GMIs of the training that only train; empty unless the mapping splits agent and trainer."""
         return tuple(sorted({channel.consumer for channel in self.program.channels}))
 
+    @property
+    def whole_plan(self) -> bool:
+        """Whether the GMIs of this training's channels are all that the plan has."""
+        return len(self.producers) + len(self.consumers) == self.program.gmis
+
     def collective(self, name: str | None = None) -> Collective:
         """The group called ``name``, or the only group; a GMI without groups gets one of size 1.
 

@@ -1,0 +1,24 @@
+"""The runtimes of the two halves of `ea_t`: GMIs that collect (`agents`), and GMIs that train (`trainers`).
+
+Both run the loop of `GMI.run`. The agent's half waits, before each rollout, until its policy is new enough and there
+is room; then it hands the rollout over. The trainer's half takes a batch, updates, and shows the new weights. What
+concerns the training as a whole (its end, checkpoints) is decided by the trainers and read by the agents.
+"""
+
+from __future__ import annotations
+
+from gmiflow.runtime.context import GMIContext
+from gmiflow.runtime.core import GMIRuntime, Reporter
+from gmiflow.runtime.execution.clock import StageClock
+from gmiflow.runtime.split.agents import AgentRuntime
+from gmiflow.runtime.split.trainers import TrainerRuntime
+
+__all__ = ["AgentRuntime", "TrainerRuntime", "make_runtime"]
+
+
+def make_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> GMIRuntime:
+    """The runtime for what the GMI holds: all roles, or one half of a split."""
+    if context.id in context.consumers:
+        return TrainerRuntime(context, reporter, clock)
+    kind = AgentRuntime if context.id in context.producers else GMIRuntime
+    return kind(context, reporter, clock)
