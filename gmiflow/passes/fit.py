@@ -6,6 +6,7 @@ import math
 from typing import cast
 
 from gmiflow.ir.workflow import Component, Stage, Workflow
+from gmiflow.passes.groups import stated_groups
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import MAX_GMIS
 from gmiflow.passes.workflows import CheckedWorkflow
@@ -107,7 +108,7 @@ def _check_needs(workflow: Workflow, component: Component, report: Report) -> No
 def _check_count(workflow: Workflow, report: Report) -> None:
     """The GMIs of all trainings together: each is a program, and a process or a thread."""
     target = workflow.target
-    per_device = target.gmi_per_gpu if isinstance(target.gmi_per_gpu, int) else 1
+    per_device = max(1, sum(count for _, count in _groups(workflow)))
     trainings = len(workflow.components)
     devices = 1 if trainings >= target.devices > 1 else target.devices  # then every training has one device
     count = trainings * devices * per_device
@@ -119,15 +120,28 @@ def _check_count(workflow: Workflow, report: Report) -> None:
 
 def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:
     """Say what happens when the environments do not divide evenly: some GMIs take one stratum more."""
-    gmi_per_gpu, num_env = workflow.target.gmi_per_gpu, workflow.num_env
-    if isinstance(gmi_per_gpu, str) or isinstance(num_env, str):
+    num_env = workflow.num_env
+    if isinstance(num_env, str):
         return
-    parts = gmi_per_gpu * workflow.target.devices
+    for who, per_device in _groups(workflow):
+        _check_shard(num_env, per_device * workflow.target.devices, who, span, report)
+
+
+def _groups(workflow: Workflow) -> list[tuple[str, int]]:
+    """Who shares the environments, and how many of them a device has, as far as the target says it."""
+    target = workflow.target
+    if target.mapping == "ea_t":
+        stated = stated_groups(target)
+        return [] if stated is None else [("agents", stated[0]), ("trainers", stated[1])]
+    return [] if target.gmi_per_gpu == "auto" else [("GMIs", target.gmi_per_gpu)]
+
+
+def _check_shard(num_env: int, parts: int, who: str, span: Span, report: Report) -> None:
     stratum = math.gcd(STRATUM, num_env)
-    small, larger = divmod(num_env // stratum, parts)
+    small, larger = divmod(num_env // stratum, parts) if parts > 0 else (0, 0)
     if not small or not larger:
         return
-    message = f"{num_env} environments do not divide evenly over {parts} GMIs"
+    message = f"{num_env} environments do not divide evenly over {parts} {who}"
     notes = [
         f"{larger} of them {_get(larger)} {(small + 1) * stratum} environments, "
         f"{parts - larger} {_get(parts - larger)} {small * stratum}; "

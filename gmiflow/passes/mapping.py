@@ -107,9 +107,17 @@ def _rejected(chosen: Template, workflow: Workflow, unsliced: Measurement | None
 
 
 def _shares(groups: Sequence[Sequence[Role]], workflow: Workflow, unsliced: Measurement | None) -> tuple[float, ...]:
-    """Parts of a device for the groups of a split mapping by their measured work, none below `LEAST_SHARE`."""
+    """Parts of a device for the groups of a split mapping: as given, or by their measured work.
+
+    What is measured gives no group less than `LEAST_SHARE`.
+    """
+    if len(groups) == 1:
+        return ()
+    given = workflow.target.agent_share
+    if given != "auto":
+        return tuple(given if "agent" in group else (1 - given) / (len(groups) - 1) for group in groups)
     roles, _ = inputs(workflow, unsliced)
-    if len(groups) == 1 or roles.origin_of_seconds != "measured":
+    if roles.origin_of_seconds != "measured":
         return ()
     wide = [max(LEAST_SHARE, share) for share in group_shares(groups, roles)]
     return tuple(share / sum(wide) for share in wide)

@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from gmiflow.passes.evaluate import Scope, evaluate
 from gmiflow.passes.params import Given
 from gmiflow.passes.report import Report
-from gmiflow.passes.values import BOOL, BYTES, DEVICES, INT, PYTHON, STRING, Typed, ValueType, automatic, enum, show
+from gmiflow.passes.values import (
+    BOOL,
+    BYTES,
+    DEVICES,
+    FRACTION,
+    INT,
+    PYTHON,
+    STRING,
+    Typed,
+    ValueType,
+    automatic,
+    enum,
+    show,
+)
 from gmiflow.source import Span
 from gmiflow.syntax import ast
 
@@ -18,8 +31,8 @@ class Spec:
     """One setting: its type and the least and the largest number that it may be."""
 
     type: ValueType
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 # Far above what any machine runs, and low enough that the compiler answers at once (docs/language.md, "Limits").
@@ -81,6 +94,7 @@ TARGET: dict[str, Spec] = {
     "gmi_per_gpu": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "agents": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "trainers": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
+    "agent_share": Spec(type=automatic(FRACTION), minimum=0.01, maximum=0.99),
     "mapping": Spec(type=enum("auto", "dp_only", "dp_mp", "e_at", "ea_t", "mp_dp")),
 }
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.hardware import Hardware
 from gmiflow.ir.mapped import MappedWorkflow
-from gmiflow.ir.sized import SizedWorkflow, Slice
-from gmiflow.ir.workflow import Component, Workflow
+from gmiflow.ir.sized import SizedWorkflow
+from gmiflow.ir.workflow import Workflow
+from gmiflow.passes.groups import split_groups
+from gmiflow.passes.slicing import cut_slices
 from gmiflow.plan import Backend, Execution
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
 
@@ -66,13 +66,12 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(mapped, origins)
     devices = [devices_of(component, index, workflow) for index, component in enumerate(workflow.components)]
-    total = sum(len(d) for d in devices) * gmi_per_gpu
     crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
     alone = all(len(d) == 1 for d in devices) and gmi_per_gpu == 1
     shared = _shares_processes(workflow, max(crowd.values()), alone=alone)
     backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
     placed = tuple(zip(workflow.components, devices, strict=True))
-    slices = _slices(mapped, placed, group_sizes, num_env, max(1, cores // total), shared=shared)
+    slices = cut_slices(mapped, placed, group_sizes, num_env, cores, shared=shared)
     return SizedWorkflow(
         mapped=mapped,
         num_env=num_env,
@@ -80,88 +79,10 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
         stratum=stratum,
         execution=execution,
         backend=backend,
-        cores=min(cores, total * max(1, cores // total)),
+        cores=min(cores, sum(part.cores for part in slices)),
         slices=slices,
         origins=tuple(origins),
     )
-
-
-def _slices(
-    mapped: MappedWorkflow,
-    placed: Sequence[tuple[Component, Sequence[int]]],
-    group_sizes: Sequence[int],
-    num_env: int,
-    cores: int,
-    *,
-    shared: bool,
-) -> tuple[Slice, ...]:
-    """One slice per GMI: component by component, of each the groups in order, of each group the devices.
-
-    Args:
-        mapped: what to cut.
-        placed: each component with its devices.
-        group_sizes: GMIs of each group of roles on one device.
-        num_env: environments of each component.
-        cores: CPU cores of each GMI.
-        shared: whether the GMIs of a device share a process.
-    """
-    workflow = mapped.workflow
-    stratum = math.gcd(STRATUM, num_env)
-    crowd = Counter(device for _, devices in placed for device in devices for _ in range(sum(group_sizes)))
-    hosts: dict[int, int] = {}
-    slices: list[Slice] = []
-    for component, devices in placed:
-        for index, (group, count) in enumerate(zip(mapped.groups, group_sizes, strict=True)):
-            _require_strata(workflow, num_env, stratum, len(devices) * count)
-            for device, (offset, size) in _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1):
-                slices.append(
-                    Slice(
-                        component=component.name,
-                        group=group,
-                        device=device,
-                        share=(
-                            mapped.shares[index] / count * sum(group_sizes) / crowd[device]
-                            if mapped.shares
-                            else 1.0 / crowd[device]
-                        ),
-                        cores=cores,
-                        threads=cores if workflow.target.device == "cpu" else 1,
-                        num_env=size,
-                        env_offset=offset,
-                        host=hosts.setdefault(device, len(slices)) if shared and crowd[device] > 1 else None,
-                    )
-                )
-    return tuple(slices)
-
-
-def _ranges(
-    num_env: int, stratum: int, devices: Sequence[int], count: int, *, nested: bool
-) -> list[tuple[int, tuple[int, int]]]:
-    """Device and (offset, number) of the environments of each GMI of a group.
-
-    With ``nested`` the environments of a device are the same for every group, so that no rollout leaves its device.
-    """
-    if not nested:
-        places = [device for device in devices for _ in range(count)]
-        return list(zip(places, cut(num_env, stratum, len(places)), strict=True))
-    return [
-        (device, (start + offset, size))
-        for device, (start, number) in zip(devices, cut(num_env, stratum, len(devices)), strict=True)
-        for offset, size in cut(number, stratum, count)
-    ]
-
-
-def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
-    """Cut environments into contiguous ranges of whole strata, as even as they go.
-
-    Returns:
-        (offset, count) per part, in order; the first parts are one stratum larger when the strata do not divide.
-    """
-    strata = num_env // stratum
-    small, larger = divmod(strata, parts)
-    counts = [(small + (1 if part < larger else 0)) * stratum for part in range(parts)]
-    offsets = accumulate(counts[:-1], initial=0)
-    return list(zip(offsets, counts, strict=True))
 
 
 def _gmis(mapped: MappedWorkflow, cores: int, origins: list[tuple[str, str]]) -> tuple[int, tuple[int, ...]]:
@@ -170,44 +91,8 @@ def _gmis(mapped: MappedWorkflow, cores: int, origins: list[tuple[str, str]]) ->
     if len(mapped.groups) == 1:
         count = _gmi_per_gpu(workflow, cores, origins)
         return count, (count,)
-    target = workflow.target
-    if target.gmi_per_gpu == "auto":
-        agents, trainers = _default_groups(workflow, cores, origins)
-        return agents + trainers, (agents, trainers)
-    origins.append(("gmi_per_gpu", "given"))
-    total = target.gmi_per_gpu
-    trainers = target.trainers if target.trainers != "auto" else 1 if target.agents == "auto" else total - target.agents
-    agents = target.agents if target.agents != "auto" else total - trainers
-    if agents + trainers != total or min(agents, trainers) < 1:
-        raise DiagnosticError(_uneven(workflow, total, agents, trainers))
-    return total, (agents, trainers)
-
-
-def _default_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> tuple[int, int]:
-    """GMIs that collect and that train on one device, when their number all together is not given."""
-    target = workflow.target
-    trainers = 1 if target.trainers == "auto" else target.trainers
-    if target.agents != "auto":
-        origins.append(("gmi_per_gpu", "given as `agents` and `trainers`"))
-        return target.agents, trainers
-    if target.device == "cpu":
-        share = min(cores, MAX_GMIS) // len(workflow.components)
-        origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores), two at least"))
-        return max(1, share - trainers), trainers
-    origins.append(("gmi_per_gpu", "default: one GMI that collects until a profile says that more pay"))
-    return 1, trainers
-
-
-def _uneven(workflow: Workflow, total: int, agents: int, trainers: int) -> Diagnostic:
-    """The groups of a split mapping do not add up."""
-    if total < 2:
-        message = (
-            f"mapping `{workflow.target.mapping}` splits a training over two GMIs or more, and gmi_per_gpu = {total}"
-        )
-    else:
-        message = f"{max(agents, 0)} agents and {max(trainers, 0)} trainers are not the {total} GMIs of a device"
-    note = "give two of `gmi_per_gpu`, `agents` and `trainers`; the third follows, and one trainer is the default"
-    return Diagnostic(code="E0501", message=message, span=workflow.span, notes=(note,))
+    sizes = split_groups(workflow, cores, origins)
+    return sum(sizes), sizes
 
 
 def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> int:
@@ -312,20 +197,3 @@ def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]], *, 
         return "timeshare"
     origins.append(("backend", f"default: {'several processes share a GPU' if crowd > 1 else 'one process per GPU'}"))
     return "mps" if crowd > 1 else "timeshare"
-
-
-def _require_strata(workflow: Workflow, num_env: int, stratum: int, parts: int) -> None:
-    if num_env // stratum >= parts:
-        return
-    raise DiagnosticError(
-        Diagnostic(
-            code="E0502",
-            message=f"num_env = {num_env} cannot be cut into {parts} GMIs: "
-            f"a GMI takes whole groups of {stratum} environments",
-            span=workflow.span,
-            notes=(
-                f"nearest legal numbers: num_env = {parts * STRATUM}, or {num_env // stratum} GMIs",
-                "environments are shuffled into minibatches in groups of 16, so that slicing never changes a result",
-            ),
-        )
-    )

@@ -62,6 +62,7 @@ AUTO = ValueType(kind="auto")
 PYTHON = ValueType(kind="python")
 DEVICES = ValueType(kind="devices")
 BYTES = ValueType(kind="quantity", dimension="bytes")
+FRACTION = ValueType(kind="quantity", dimension="fraction")
 SCALARS: dict[str, ValueType] = {
     "int": INT,
     "float": FLOAT,

@@ -1,8 +1,11 @@
 """Where the mapping splits agent and trainer: who has which environments, who feeds whom, and what is refused."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gmiflow.hardware import Hardware
+from gmiflow.passes.slicing import divide_cores
 from gmiflow.pipeline import Options, compile_file
 
 SOURCE = """edition 1
@@ -131,6 +134,61 @@ def test_what_cannot_be_is_said(settings, target, code, message):
     problems = [d for d in done.diagnostics if d.severity == "error"]
     assert [d.code for d in problems] == [code]
     assert problems[0].message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shares", "cores"),
+    [
+        (("agents = 1", "trainers = 1"), [0.5, 0.5], [2, 2]),
+        (("agents = 1", "trainers = 1", "agent_share = 75 %"), [0.75, 0.25], [3, 1]),
+        (("agents = 1", "trainers = 1", "agent_share = 25 %"), [0.25, 0.75], [1, 3]),
+        (("agents = 2", "trainers = 1", "agent_share = 60 %"), [0.3, 0.3, 0.4], [1, 1, 2]),
+        (("agents = 3", "trainers = 2", "agent_share = 90 %"), [0.3, 0.3, 0.3, 0.05, 0.05], [1, 1, 1, 1, 1]),
+    ],
+)
+def test_agents_get_the_share_that_they_are_given(settings, shares, cores):
+    gmis = planned(*settings).gmis
+    assert [gmi.share for gmi in gmis] == pytest.approx(shares)
+    assert [gmi.cores for gmi in gmis] == cores
+    assert [gmi.threads for gmi in gmis] == cores
+
+
+def test_on_each_gpu_the_shares_are_the_same():
+    plan = planned("agents = 2", "trainers = 1", "agent_share = 80 %", target="h200(gpus = 2)")
+    assert [(gmi.device, gmi.share) for gmi in plan.gmis] == [
+        (0, 0.4),
+        (0, 0.4),
+        (1, 0.4),
+        (1, 0.4),
+        (0, 0.2),
+        (1, 0.2),
+    ]
+
+
+def test_a_share_leaves_something_to_both():
+    problems = lowered("agents = 1", "agent_share = 100 %").diagnostics
+    assert [(d.code, d.message) for d in problems] == [("E0408", "`agent_share` is at most 0.99, not 1")]
+
+
+@given(
+    cores=st.integers(1, 300),
+    copies=st.integers(1, 4),
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    share=st.floats(0.01, 0.99),
+)
+def test_cores_follow_the_shares_as_far_as_they_go(cores, copies, sizes, share):
+    shares = (share, 1 - share)
+    given = divide_cores(cores, copies, sizes, shares)
+    used = copies * sum(count * size for count, size in zip(given, sizes, strict=True))
+    assert min(given) >= 1
+    if cores < copies * sum(sizes):
+        assert given == (1, 1)
+        return
+    assert used <= cores
+    assert cores // copies - used // copies < max(sizes)  # no group could get one more for each
+    for count, size, part in zip(given, sizes, shares, strict=True):
+        # At most one more for each than its share, unless the rest is too little for the other group.
+        assert count == 1 or (count - 1) * size <= part * cores / copies + max(sizes)
 
 
 def test_overlap_is_for_gmis_with_all_roles():

@@ -456,6 +456,22 @@ def test_uneven_shards_are_stated(settings, gmi_per_gpu, expected):
 
 
 @pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ("agents = 3", ["1024 environments do not divide evenly over 3 agents"]),  # 64 strata; one trainer has all
+        ("agents = 4, trainers = 3", ["1024 environments do not divide evenly over 3 trainers"]),
+        ("agents = 4, trainers = 2", []),  # six GMIs, but none shares with the other group
+        ("gmi_per_gpu = 4", ["1024 environments do not divide evenly over 3 agents"]),
+        ("gmi_per_gpu = 4, agents = 2", []),
+        ("trainers = 3", []),  # sizing decides the agents
+    ],
+)
+def test_agents_and_trainers_share_the_environments_each_among_themselves(numbers, said):
+    text = program("mode = sync, horizon = 16, num_env = 1024", after=f"target box {{ mapping = ea_t, {numbers} }}\n")
+    assert [d.message for d in check("test.gmi", text=text).diagnostics] == said
+
+
+@pytest.mark.parametrize(
     ("num_env", "horizon", "minibatches", "ok"),
     [
         (1024, 16, 4, True),

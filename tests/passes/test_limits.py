@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gmiflow.passes.check import CheckResult, check
-from gmiflow.passes.sizing import cut
+from gmiflow.passes.slicing import cut
 from gmiflow.pipeline import Options, compile_file
 
 PROGRAM = """edition 1

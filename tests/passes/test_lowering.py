@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gmiflow.hardware import GPU, Hardware
 from gmiflow.ir.text import sizing_text
-from gmiflow.passes.sizing import cut
+from gmiflow.passes.slicing import cut
 from gmiflow.pipeline import Options, compile_file
 
 ANT = str(Path(__file__).parents[2] / "examples" / "ant.gmi")
