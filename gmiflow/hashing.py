@@ -22,6 +22,10 @@ MULTIPLIER_1 = 0x7FEB352D
 MULTIPLIER_2 = 0x846CA68B
 _MASK = 0xFFFFFFFF
 
+# As arrays without axes: with a Python integer, or a scalar of NumPy's, a call on a few words takes twice to three
+# times as long, because the operand's type is worked out again.
+_HALF, _FIFTEEN, _FACTOR_1, _FACTOR_2 = (np.array(n, np.uint32) for n in (16, 15, MULTIPLIER_1, MULTIPLIER_2))
+
 
 def signed(value: int) -> int:
     """The int32 that has the same low 32 bits as ``value``."""
@@ -56,12 +60,12 @@ def mix_words_(words: Words) -> Words:
     Four to eight times faster than `mix_` on the CPU: a NumPy call costs a third of a torch one, and shifts of
     unsigned words need no masks.
     """
-    scratch = words >> 16
-    words ^= scratch
-    words *= np.uint32(MULTIPLIER_1)
-    np.right_shift(words, 15, out=scratch)
-    words ^= scratch
-    words *= np.uint32(MULTIPLIER_2)
-    np.right_shift(words, 16, out=scratch)
-    words ^= scratch
+    scratch = np.right_shift(words, _HALF)
+    np.bitwise_xor(words, scratch, out=words)
+    np.multiply(words, _FACTOR_1, out=words)
+    np.right_shift(words, _FIFTEEN, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+    np.multiply(words, _FACTOR_2, out=words)
+    np.right_shift(words, _HALF, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
     return words

@@ -36,6 +36,8 @@ _ENVIRONMENT_STRIDE = 0x9E3779B1
 _STEP_STRIDE = 0xC13FA9A9
 _INDEX_STRIDE = 0x6A09E667
 _UNIT = 2.0**-24
+_STEP_FACTOR, _EIGHT = np.array(_STEP_STRIDE, np.uint32), np.array(8, np.uint32)
+_UNIT_FACTOR = np.array(_UNIT, np.float32)
 
 
 def _purpose_code(purpose: str) -> int:
@@ -134,10 +136,11 @@ class CounterNoise:
 
 def _units_by_numpy(keys: Tensor, step: Tensor, offsets: list[Tensor]) -> list[Tensor]:
     """As torch does it in `CounterNoise._units`, bit for bit; keys int32 [k], step int64 [] or [k]."""
-    state = _words(step.to(torch.int32)).reshape(-1) * np.uint32(_STEP_STRIDE)
-    state = mix_words_(state ^ _words(keys))[:, np.newaxis]
-    bits = [mix_words_(state + _words(offset)) for offset in offsets]
-    return [torch.from_numpy((word >> 8).astype(np.float32) * np.float32(_UNIT)) for word in bits]
+    state = step.numpy().astype(np.uint32).reshape(-1)  # the low 32 bits
+    np.multiply(state, _STEP_FACTOR, out=state)
+    state = mix_words_(np.bitwise_xor(state, _words(keys)))[:, np.newaxis]
+    bits = [mix_words_(np.add(state, _words(offset))) for offset in offsets]
+    return [torch.from_numpy(np.right_shift(word, _EIGHT).astype(np.float32) * _UNIT_FACTOR) for word in bits]
 
 
 def _words(tensor: Tensor) -> Words:
