@@ -208,8 +208,8 @@ class Task(Simulator):
         self._first_memory_rows[name] = FirstRows(first)
         return values, first
 
-    # The Simulator interface. Its tensors are all made in `setup`, outside of inference mode, so they are ordinary ones;
-    # the mode itself spares every operation a pass through autograd, a seventh of a step's operations on the CPU.
+    # The Simulator interface. Its tensors are all made in `setup`, outside of inference mode, so they are ordinary
+    # ones; the mode itself spares every operation a pass through autograd, a seventh of a step's work on the CPU.
 
     @torch.inference_mode()
     def reset(self) -> Ports:
