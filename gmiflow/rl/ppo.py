@@ -131,10 +131,10 @@ class LearnerSettings:
 class Reference:
     """The policy that an update starts from, evaluated on experience that an older policy has made.
 
-    The learning rate follows the divergence from the recorded distribution. That of an older policy diverges
-    before the first step, which would make the rate swing between its bounds from iteration to iteration; what
-    counts is how far the update itself moves the policy. Importance ratios stay against the policy that acted.
-    (The two roles of the old policy: Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization".)
+    An old policy has two roles in PPO: the update stays close to one, and experience is weighed against one (Hilton,
+    Cobbe and Schulman 2022, "Batch size-invariance for policy optimization"). It stays close to the policy that it
+    starts from: around an older one a third of the samples would be clipped before the first step, and the learning
+    rate, which follows the divergence, would swing between its bounds. Experience is weighed against who acted.
     """
 
     def __init__(self, backend: Backend, policy: ActorCritic, horizon: int, num_env: int, precision: str) -> None:
@@ -146,22 +146,23 @@ class Reference:
         self._mean, self._std = (policy.flat.new_zeros((horizon, num_env, actions)) for _ in range(2))
         self._value, self._log_prob = (policy.flat.new_zeros((horizon, num_env)) for _ in range(2))
 
-    def renew(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The record with mean and standard deviation, [horizon, num_env, action], of the policy as it is now."""
+    def replace(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The record with mean, standard deviation, value and log-probability of the policy as it is now."""
         self._inference.act(experience["obs"].flatten(0, 1), self._no_noise)
         now = self._inference.experience
         self._mean.view_as(now["mean"]).copy_(now["mean"])
         self._std.view_as(now["mean"]).copy_(now["std"])
-        return {**experience, "mean": self._mean, "std": self._std}
-
-    def replace(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As `renew`, with value and log-probability, [horizon, num_env], of the policy as it is now too."""
-        renewed = self.renew(experience)
-        self._value.view(-1).copy_(self._inference.experience["value"])
+        self._value.view(-1).copy_(now["value"])
         scaled = (experience["action"] - self._mean).div_(self._std)
         constant = self._log_std.sum() + self._mean.shape[-1] * 0.5 * math.log(2.0 * math.pi)
         torch.sum(scaled.square_(), dim=-1, out=self._log_prob).mul_(-0.5).sub_(constant)
-        return {**renewed, "value": self._value, "log_prob": self._log_prob}
+        return {
+            **experience,
+            "mean": self._mean,
+            "std": self._std,
+            "value": self._value,
+            "log_prob": self._log_prob,
+        }
 
 
 class Learner(Trainer):
@@ -259,8 +260,6 @@ class Learner(Trainer):
         )
         if self._settings.normalize_value:
             self._policy.value_normalizer.merge(mean[1], variance[1], self._samples_total)
-        if self._reference is not None and self._off_policy is None:
-            experience = self._reference.renew(experience)
         self._buffer.load(experience, estimator.advantage, estimator.returns, mean[0], variance[0])
         self._minibatches.shuffle(self._iteration)
         self._optimizer.sums.zero_()
@@ -280,17 +279,22 @@ class Learner(Trainer):
     ) -> tuple[Mapping[str, Tensor], AdvantageEstimator | VTraceEstimator]:
         """The record that ratios are taken against, and who holds advantages and returns.
 
-        With `correction = vtrace` the record is that of the policy that learns: what lies between it and the policy
-        that acted is in the advantages already.
+        Of stale experience the record is that of the policy that the update starts from. What lies between it and
+        the policy that acted is in the advantages: as V-trace puts it there, or, with `correction = clip`, as their
+        importance ratio, at most 1.
         """
         signals = {name: _tensor(batch, name) for name in ("reward", "terminated", "truncated", "bootstrap")}
-        if self._off_policy is None or self._reference is None:
+        if self._reference is None:
             self._estimator.compute(value=experience["value"], **signals)
             return experience, self._estimator
         current = self._reference.replace(experience)
         log_ratio = current["log_prob"] - experience["log_prob"]
-        self._off_policy.compute(value=current["value"], log_ratio=log_ratio, **signals)
-        return current, self._off_policy
+        if self._off_policy is not None:
+            self._off_policy.compute(value=current["value"], log_ratio=log_ratio, **signals)
+            return current, self._off_policy
+        self._estimator.compute(value=current["value"], **signals)
+        self._estimator.advantage.mul_(log_ratio.exp_().clamp_(max=1.0))
+        return current, self._estimator
 
     def _metrics(self, variance: Tensor) -> dict[str, Tensor]:
         """Means over the minibatches of this update."""

@@ -180,23 +180,54 @@ def test_what_an_older_policy_diverges_by_does_not_count():
     assert replica.metrics["learning_rate"].item() == pytest.approx(1e-4 * 1.5**3)
 
 
-def test_v_trace_takes_ratios_against_the_policy_that_learns():
-    """What lies between it and the policy that acted is in the targets; the first minibatch has ratios of one."""
-    params = {"lr": 1e-2, "epochs": 1, "minibatches": 1, "correction": "vtrace"}
-    replica = make_replica(learner_params=params)
+def stale_replica(correction):
+    """A learner whose experience comes from an actor that never gets its weights."""
+    params = {"lr": 1e-2, "epochs": 1, "minibatches": 1, "correction": correction}
+    replica = make_replica()
+    replica.learner.setup(replace(replica.context, params=params, max_staleness=1))
     own = make_context(params={"hidden": [16, 8]})
     actor = Actor()
     actor.setup(replace(own, policy=Actor.make_policy(own)))
     replica.actor = actor
     replica.iterate(3)
-    batch = replica.collect()
+    return replica
+
+
+def policy_now(replica, experience):
+    """Value and log-probability, [horizon, num_env], by the policy that learns."""
     with torch.no_grad():
-        obs, action = batch["experience"]["obs"], batch["experience"]["action"]
-        mean, std, _ = replica.policy(obs)
-        now = torch.distributions.Normal(mean, std).log_prob(action).sum(-1)
-        assert (now - batch["experience"]["log_prob"]).abs().max() > 1e-3  # the policies do differ
-        renewed = replica.learner._reference.replace(batch["experience"])
+        mean, std, value = replica.policy(experience["obs"])
+        return value, Normal(mean, std).log_prob(experience["action"]).sum(-1)
+
+
+@pytest.mark.parametrize("correction", ["clip", "vtrace"])
+def test_stale_experience_is_clipped_around_the_policy_that_the_update_starts_from(correction):
+    """What lies between it and the policy that acted is in the advantages; the first minibatch has ratios of one."""
+    replica = stale_replica(correction)
+    batch = replica.collect()
+    _, now = policy_now(replica, batch["experience"])
+    assert (now - batch["experience"]["log_prob"]).abs().max() > 1e-3  # the policies do differ
+    renewed = replica.learner._reference.replace(batch["experience"])
     torch.testing.assert_close(renewed["log_prob"], now, rtol=1e-4, atol=1e-4)
     metrics = replica.learner.update(batch)
     assert metrics["clip_fraction"].item() == 0.0
     assert metrics["kl"].item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_ratio_to_who_acted_weighs_the_advantages_and_not_the_returns():
+    replica = stale_replica("clip")
+    batch = replica.collect()
+    value, now = (tensor.double() for tensor in policy_now(replica, batch["experience"]))
+    done = batch["terminated"] | batch["truncated"]
+    following = torch.cat([value[1:], batch["bootstrap"].double()[None]])
+    paid = batch["reward"].double() + 0.99 * value * batch["truncated"] + 0.99 * following * ~done - value
+    advantage = torch.zeros_like(paid)
+    for step in reversed(range(len(paid))):
+        later = advantage[step + 1] if step + 1 < len(paid) else 0.0
+        advantage[step] = paid[step] + 0.99 * 0.95 * ~done[step] * later
+    weight = (now - batch["experience"]["log_prob"].double()).exp().clamp(max=1.0)
+    assert weight.min() < 0.9
+    replica.learner.update(batch)
+    estimator = replica.learner._estimator
+    torch.testing.assert_close(estimator.advantage.double(), weight * advantage, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(estimator.returns.double(), advantage + value, rtol=1e-4, atol=1e-3)
