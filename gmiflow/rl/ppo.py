@@ -6,7 +6,6 @@ synchronisation, so that a whole rollout step and a whole update can be captured
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from gmiflow.api import Agent, Ports, StageContext, Trainer
 from gmiflow.rl.backend import Backend, select_backend
 from gmiflow.rl.losses import STATISTICS, LossSettings
 from gmiflow.rl.models import ActorCritic
+from gmiflow.rl.reference import Reference, policy_of
 from gmiflow.rl.returns import AdvantageEstimator
 from gmiflow.rl.samples import Rows
 from gmiflow.rl.vtrace import VTraceEstimator
@@ -26,19 +26,6 @@ from gmiflow.rl.vtrace import VTraceEstimator
 __all__ = ["Actor", "Learner", "LearnerSettings"]
 
 _VARIANCE_EPSILON = 1e-8
-
-
-def _policy_of(context: StageContext) -> ActorCritic:
-    """The policy of a context.
-
-    Raises:
-        TypeError: when it is not what `Actor.make_policy` makes.
-    """
-    if not isinstance(context.policy, ActorCritic):
-        raise TypeError(
-            f"stage {context.stage}: the policy must be an ActorCritic, not {type(context.policy).__name__}"
-        )
-    return context.policy
 
 
 def _tensor(ports: Mapping[str, Any], name: str) -> Tensor:
@@ -71,7 +58,7 @@ class Actor(Agent):
 
     def setup(self, context: StageContext) -> None:
         """Allocate the record of one step."""
-        self._policy = _policy_of(context)
+        self._policy = policy_of(context)
         self._noise = context.noise
         self._width = self._policy.layout.action
         self._step = torch.zeros((), dtype=torch.int64, device=context.device)
@@ -128,43 +115,6 @@ class LearnerSettings:
     correction: str = "clip"
 
 
-class Reference:
-    """The policy that an update starts from, evaluated on experience that an older policy has made.
-
-    An old policy has two roles in PPO: the update stays close to one, and experience is weighed against one (Hilton,
-    Cobbe and Schulman 2022, "Batch size-invariance for policy optimization"). It stays close to the policy that it
-    starts from: around an older one a third of the samples would be clipped before the first step, and the learning
-    rate, which follows the divergence, would swing between its bounds. Experience is weighed against who acted.
-    """
-
-    def __init__(self, backend: Backend, policy: ActorCritic, horizon: int, num_env: int, precision: str) -> None:
-        """Allocate for rollouts of ``horizon`` steps."""
-        actions = policy.layout.action
-        self._inference = backend.inference(policy, horizon * num_env, precision)
-        self._log_std = policy.layout.log_std(policy.flat.detach())
-        self._no_noise = policy.flat.new_zeros((horizon * num_env, actions))
-        self._mean, self._std = (policy.flat.new_zeros((horizon, num_env, actions)) for _ in range(2))
-        self._value, self._log_prob = (policy.flat.new_zeros((horizon, num_env)) for _ in range(2))
-
-    def replace(self, experience: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The record with mean, standard deviation, value and log-probability of the policy as it is now."""
-        self._inference.act(experience["obs"].flatten(0, 1), self._no_noise)
-        now = self._inference.experience
-        self._mean.view_as(now["mean"]).copy_(now["mean"])
-        self._std.view_as(now["mean"]).copy_(now["std"])
-        self._value.view(-1).copy_(now["value"])
-        scaled = (experience["action"] - self._mean).div_(self._std)
-        constant = self._log_std.sum() + self._mean.shape[-1] * 0.5 * math.log(2.0 * math.pi)
-        torch.sum(scaled.square_(), dim=-1, out=self._log_prob).mul_(-0.5).sub_(constant)
-        return {
-            **experience,
-            "mean": self._mean,
-            "std": self._std,
-            "value": self._value,
-            "log_prob": self._log_prob,
-        }
-
-
 class Learner(Trainer):
     """Clipped PPO with an adaptive learning rate, equal on every replica by construction.
 
@@ -184,7 +134,7 @@ class Learner(Trainer):
     def setup(self, context: StageContext) -> None:
         """Allocate everything for rollouts of this slice."""
         settings = LearnerSettings(**context.params)
-        policy, device = _policy_of(context), context.device
+        policy, device = policy_of(context), context.device
         backend = self._backend or select_backend(device)
         self._settings, self._policy, self._communicator = settings, policy, context.communicator
         self._samples = context.horizon * context.num_env
