@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 
 from gmiflow.commands.report import show
 from gmiflow.diagnostics import Diagnostic
-from gmiflow.hardware import detect
+from gmiflow.hardware import GPU, Hardware, detect
 from gmiflow.plan import LaunchPlan
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ TASKS = {
     "shadow_hand": "ShadowHand",
 }
 """Module of the standard library to its simulator."""
+
+_NOT_IN_THE_PAPER = "cartpole"
 
 _SOURCE = """edition 1
 import std.tasks.{task}
@@ -47,7 +50,7 @@ workflow bench {{
   learner.weights                     -> actor.weights
 }}
 target box {{
-  base     = targets.cpu
+{where}
   mapping  = ea_t
   agents   = 1
   trainers = 1
@@ -56,51 +59,86 @@ target box {{
 
 
 @click.command(name="channel")
-@click.option("--tasks", default=",".join(TASKS), show_default=True, help="Modules of std.tasks, with commas.")
+@click.option(
+    "--tasks",
+    default="all",
+    show_default=True,
+    help="Modules of std.tasks, with commas; `paper`: the six of the GMI-DRL paper; `all`: these and cartpole.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="auto: a GPU if there is one.",
+)
 @click.option("--num-env", type=click.IntRange(1, 65536), default=1024, show_default=True, help="Environments.")
 @click.option("--horizon", type=click.IntRange(1, 1024), default=16, show_default=True, help="Steps of a rollout.")
 @click.option("--rollouts", type=click.IntRange(min=10), default=200, show_default=True, help="Timed of each way.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def channel(tasks: str, num_env: int, horizon: int, rollouts: int, output: str) -> None:
+@click.option("--format", "output", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
+def channel(tasks: str, device: str, num_env: int, horizon: int, rollouts: int, output: str) -> None:
     """Time rollouts from one process to another: packed channels beside one message per tensor.
 
-    In shared memory of the host. The sizes are those of the tasks in std.tasks with std.algo.ppo.
+    In shared memory of the host, or between two processes on one GPU in its memory. The sizes are those of the tasks in
+    std.tasks with std.algo.ppo.
     """
+    names = _task_names(tasks)
+    hardware = detect()
+    cuda = device == "cuda" or (device == "auto" and bool(hardware.gpus))
+    if cuda and not hardware.gpus:
+        raise click.UsageError("--device cuda: this machine has no NVIDIA GPU")
+    rows = _measured({name: plan_of(name, num_env, horizon, hardware=hardware, cuda=cuda) for name in names}, rollouts)
+    if not rows:
+        raise SystemExit(1)
+    written = {"text": table, "json": _json, "markdown": markdown}
+    click.echo(written[output](rows), nl=False)
+
+
+def _task_names(tasks: str) -> list[str]:
+    """The modules that ``--tasks`` names, in its order."""
+    if tasks in ("all", "paper"):
+        return [name for name in TASKS if tasks == "all" or name != _NOT_IN_THE_PAPER]
     names = [name.strip() for name in tasks.split(",")]
     if unknown := [name for name in names if name not in TASKS]:
         raise click.UsageError(f"--tasks: there is no task {unknown[0]!r}; the tasks are {', '.join(TASKS)}")
-    rows = _measured(names, num_env, horizon, rollouts)
-    if not rows:
-        raise SystemExit(1)
-    click.echo(_json(rows) if output == "json" else table(rows), nl=False)
+    return names
 
 
-def _measured(names: Sequence[str], num_env: int, horizon: int, rollouts: int) -> list[Crossing]:
+def _measured(plans: Mapping[str, LaunchPlan], rollouts: int) -> list[Crossing]:
     """The rows of all tasks; one that fails is reported, and the others are measured."""
     from gmiflow.runtime.comm.channel.measure import measure_channel
     from gmiflow.runtime.failure import GMIError
 
     rows: list[Crossing] = []
-    for name in names:
+    for name, plan in plans.items():
         click.echo(f"measuring the experience of {name}", err=True)
         try:
-            rows += measure_channel(name, plan_of(name, num_env, horizon), rollouts=rollouts)
+            rows += measure_channel(name, plan, rollouts=rollouts)
         except GMIError as problem:
             failure = problem.failure
             show([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)])
     return rows
 
 
-def plan_of(task: str, num_env: int, horizon: int) -> LaunchPlan:
-    """A training of a standard task with one GMI that collects and one that trains."""
+def plan_of(task: str, num_env: int, horizon: int, *, hardware: Hardware, cuda: bool = False) -> LaunchPlan:
+    """A training of a standard task with one GMI that collects and one that trains, on the CPU or on the first GPU."""
     from gmiflow.pipeline import Options, compile_file
 
-    text = _SOURCE.format(task=task, simulator=TASKS[task], num_env=num_env, horizon=horizon)
+    where = _on_gpu(hardware.gpus[0]) if cuda else "  base = targets.cpu"
+    text = _SOURCE.format(task=task, simulator=TASKS[task], num_env=num_env, horizon=horizon, where=where)
     options = Options(use_profiles=False)
-    done = compile_file("bench.gmi", options, text=text, hardware=detect(), stop_after="plan")
+    done = compile_file("bench.gmi", options, text=text, hardware=hardware, stop_after="plan")
     if done.plan is None:
         raise click.ClickException("; ".join(diagnostic.message for diagnostic in done.diagnostics))
     return done.plan
+
+
+def _on_gpu(gpu: GPU) -> str:
+    """Fields of a target: two processes on a GPU, under MPS where that is installed."""
+    backend = "mps" if shutil.which("nvidia-cuda-mps-control") is not None else "timeshare"
+    fields = {"device": "cuda", "gpu": json.dumps(gpu.name), "devices": 1, "sm_count": gpu.sm_count}
+    fields |= {"memory": f"{gpu.memory_bytes // 2**20} MiB", "backend": backend}
+    return "\n".join(f"  {name} = {value}" for name, value in fields.items())
 
 
 def table(rows: Sequence[Crossing]) -> str:
@@ -117,6 +155,22 @@ def table(rows: Sequence[Crossing]) -> str:
         )
     lines.append("us: of one rollout at a time; GB/s: with four under way; ratios: against `per_tensor`, of both")
     return "\n".join(lines) + "\n"
+
+
+def markdown(rows: Sequence[Crossing]) -> str:
+    """One line per task: microseconds of a rollout by each way with several under way, and the ratios."""
+    ways = list(dict.fromkeys(row.way for row in rows))
+    heading = ["task", "device", "MiB", *(f"{way} (us)" for way in ways)]
+    heading += [f"{way} / {other}" for other in ways[:2] for way in ways[2:]]
+    lines = [heading, ["---"] * len(heading)]
+    for task in dict.fromkeys(row.task for row in rows):
+        found = {row.way: row for row in rows if row.task == task}
+        first = next(iter(found.values()))
+        cells = [task, first.device, f"{first.bytes / 2**20:.2f}"]
+        cells += [f"{found[way].pipelined_s * 1e6:,.1f}" for way in ways]
+        cells += [f"{found[way].pipelined_s / found[other].pipelined_s:.2f}x" for other in ways[:2] for way in ways[2:]]
+        lines.append(cells)
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def _json(rows: Sequence[Crossing]) -> str:

@@ -41,6 +41,7 @@ class DeviceSlots:
         self._device = device
         self._slab: Any = cuda.Slab(size) if consumer else cuda.ImportedSlab(ring.shown_handle())
         if consumer:
+            torch.cuda.synchronize(device)  # its zeros, before anybody writes into it from another stream
             ring.show_handle(self._slab.export())
 
     def tensor(self, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

@@ -1,4 +1,7 @@
-"""Measures how rollouts cross from one process to another: starts a producer and a consumer. No torch."""
+"""Measures how rollouts cross from one process to another: starts a producer and a consumer. No torch.
+
+They are slices of the same backend as in a run.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.comm.measure import wait_for_members
 from gmiflow.runtime.forkserver import SpawnRequest
+from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.spawn import ForkServer
@@ -24,10 +28,12 @@ Way: TypeAlias = Literal["direct", "packed", "per_tensor", "socket"]
 WAYS: tuple[Way, ...] = ("direct", "packed", "per_tensor", "socket")
 """How a rollout crosses:
 
-- "direct": it was collected in the slot; only the slot's number is published, as a run does on the CPU;
+- "direct": it was collected in the slot; only the slot's number is published, as a run does where all members use the
+  same memory, that of the host or of one GPU;
 - "packed": one copy into the slot for each group, and one number for all;
 - "per_tensor": a ring for each tensor: a copy, a number and a wait for each;
-- "socket": one message for each tensor over a Unix socket, as between processes that share no memory.
+- "socket": one message for each tensor over a Unix socket, as between processes that share no memory; on a GPU through
+  the host at both ends.
 """
 
 
@@ -36,6 +42,7 @@ class Crossing:
     """One way for the rollouts of one task.
 
     Attributes:
+        device: where the rollouts are.
         bytes: of a rollout.
         messages: that a rollout takes.
         lockstep_s: from handing over to being told that it was taken, median; one rollout at a time.
@@ -44,6 +51,7 @@ class Crossing:
     """
 
     task: str
+    device: Literal["cpu", "cuda"]
     way: Way
     bytes: int
     messages: int
@@ -77,6 +85,9 @@ def measure_channel(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gmiflow-measure-")))
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(plan.to_json())
+        backend = make_backend(plan.gmis[0].backend)
+        stack.callback(backend.release)
+        backend.prepare(plan.gmis, folder)
         rendezvous = Rendezvous.create(len(plan.gmis))
         stack.callback(rendezvous.remove)
         server = stack.enter_context(ForkServer([], folder / "forkserver.log"))
@@ -90,11 +101,11 @@ def measure_channel(
                     gmi=gmi.id,
                     program=str(Path(__file__).with_name("measure_member.py")),
                     arguments=[str(task_file)],
-                    environment={},
+                    environment=backend.environment(gmi),
                     cpus=cpus[gmi.id],
                     log=str(folder / "logs" / f"gmi_{gmi.id:02d}.log"),
                 )
             )
         wait_for_members(server, len(plan.gmis), folder, time.monotonic() + timeout_s)
         rows: list[dict[str, Any]] = json.loads((folder / "rows.json").read_text())
-    return tuple(Crossing(task=task, **row) for row in rows)
+    return tuple(Crossing(task=task, device=plan.target.device, **row) for row in rows)

@@ -38,6 +38,8 @@ class TensorMemory:
     def __init__(self, size: int, device: torch.device) -> None:
         """Allocate ``size`` bytes of zeros."""
         self._bytes = torch.zeros(size, dtype=torch.uint8, device=device)
+        if device.type == "cuda":  # whoever writes into it may do so on another stream
+            torch.cuda.current_stream(device).synchronize()
 
     def tensor(self, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
         """A view of the bytes from ``offset`` on."""
