@@ -16,11 +16,12 @@ EXTRAS := $(if $(GPU),gpu)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: run test lint unit wheel-test golden bench-check node vsix test-editor clean help
+.PHONY: run test lint unit wheel-test golden check-isaacgym bench-check node vsix test-editor clean help
 
 help:
 	@echo "make run    install into .venv and train the quickstart"
 	@echo "make test   install with the development tools, then linters, type checker and the whole test suite"
+	@echo "make check-isaacgym  check the Isaac Gym adapter against the published types of Isaac Gym (isaacgym-stubs)"
 	@echo "make vsix   build the VS Code extension, vscode-ext/gmiflow.vsix (needs Node 20 or newer)"
 	@echo "make test-editor  check, lint and test the extension against this checkout's language server, then package it"
 	@echo "make clean  remove .venv, caches and builds"
@@ -55,6 +56,11 @@ lint: $(STAMP)/dev
 # What the tests of a file share is made once: one worker runs them all.
 unit: $(STAMP)/dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# The Isaac Gym adapter, strictly, against the types that are published of Isaac Gym (it cannot be installed itself).
+check-isaacgym: $(STAMP)/dev
+	$(PIP) install -q --no-deps --upgrade --target $(STAMP)/isaacgym-stubs isaacgym-stubs==1.1rc4
+	$(BIN)/pyright --pythonpath $(BIN)/python -p tests/sim/isaacgym_types.json
 
 golden: $(STAMP)/dev
 	$(BIN)/python -m pytest tests/golden --update-golden

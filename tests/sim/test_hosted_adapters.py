@@ -44,7 +44,7 @@ def host():
         simulator.close()
 
 
-def test_isaac_gym_task(host, interpreters):
+def test_isaac_gym_task(host, interpreters, capfd):
     simulator = host(interpreters[1], ISAAC, POINT, seed=3, env_offset=32)
     obs = simulator.reset()["obs"].clone()
     expected = torch.rand(32, 2, generator=torch.Generator().manual_seed(3 + 32)) - 0.5
@@ -64,6 +64,8 @@ def test_isaac_gym_task(host, interpreters):
         assert not bool((out["terminated"] & out["truncated"]).any())
         assert torch.equal(out["terminated"], over & ~out["truncated"]) or step == 4
     assert ends == [(0, 0), (0, 0), (0, 0), (0, 16)]  # a time limit is no failure
+    simulator.close()
+    assert "simulation destroyed" in capfd.readouterr().err
 
 
 def test_an_isaac_gym_task_trains(interpreters):

@@ -1,7 +1,8 @@
 """Tasks of IsaacGymEnvs, by name, in the Python 3.8 that Isaac Gym needs (`std.sim.isaacgym`).
 
 Imports nothing of gmiflow: the shim loads this file in that interpreter. It relies on what IsaacGymEnvs publishes:
-`isaacgymenvs.make`, and of a task `reset`, `step`, `num_obs` and `num_acts`.
+`isaacgymenvs.make`, and of a task what `PublishedTask` names. `make check-isaacgym` checks it against the published types
+of Isaac Gym (`isaacgym-stubs`).
 
 Isaac Gym starts an ended environment anew at the end of its *next* step. So the observation that comes with the end of
 an episode is the last one of the old episode, and what the next action does is thrown away: one sample per episode that
@@ -13,13 +14,38 @@ from __future__ import annotations
 import ctypes
 import os
 import sysconfig
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from isaacgym import gymapi  # pyright: ignore[reportMissingImports] - present where it is checked against the stubs
+    from torch import Tensor
 
 MISSING = (
     "{} cannot be imported in this interpreter ({}). Isaac Gym (Preview 4) comes from NVIDIA's developer site, needs "
     "Python 3.6 to 3.8, and is no longer maintained; IsaacGymEnvs is its companion on GitHub. gmiflow's own tasks "
     "(std.tasks) are the same benchmarks on MuJoCo, and std.sim.mjlab has maintained ones."
 )
+
+
+class PublishedTask(Protocol):
+    """What the adapter uses of IsaacGymEnvs' `VecTask`."""
+
+    num_envs: int
+    num_obs: int
+    num_acts: int
+    rl_device: str
+    gym: gymapi.Gym
+    sim: gymapi.Sim
+
+    def reset(self) -> dict[str, Tensor]:
+        """Observations by group, as they are in the buffers."""
+        ...
+
+    def step(self, actions: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor, dict[str, Any]]:
+        """Observations, rewards f32 [num_envs], ends i64 [num_envs], and extras, among them "time_outs"."""
+        ...
 
 
 class IsaacGymTask:
@@ -72,6 +98,10 @@ class IsaacGymTask:
         late = ended & (extras["time_outs"] != 0) if "time_outs" in extras else self._torch.zeros_like(ended)
         return {"obs": obs["obs"], "reward": reward, "terminated": ended & ~late, "truncated": late}
 
+    def close(self) -> None:
+        """Destroy the simulation, which frees its memory on the device."""
+        self._task.gym.destroy_sim(self._task.sim)
+
 
 def preload_python() -> None:
     """Load the shared library of this Python, which Isaac Gym's modules want and `LD_LIBRARY_PATH` often lacks."""
@@ -81,14 +111,14 @@ def preload_python() -> None:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
-def find_make() -> Any:  # noqa: ANN401 - untyped by its authors
+def find_make() -> Callable[..., PublishedTask]:
     """`isaacgymenvs.make`; raises ImportError with where it comes from."""
     try:
-        import isaacgym  # noqa: F401 # pyright: ignore[reportMissingImports] - before torch
+        import isaacgym  # noqa: F401 # pyright: ignore[reportMissingImports, reportUnusedImport] - before torch
     except ImportError as problem:
         raise ImportError(MISSING.format("isaacgym", problem)) from problem
     try:
         import isaacgymenvs  # pyright: ignore[reportMissingImports]
     except ImportError as problem:
         raise ImportError(MISSING.format("isaacgymenvs", problem)) from problem
-    return isaacgymenvs.make
+    return isaacgymenvs.make  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - it has no types

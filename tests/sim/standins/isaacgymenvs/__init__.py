@@ -1,11 +1,12 @@
 """Stand-in for IsaacGymEnvs: the interface that it publishes, around a task of a few lines. No physics of Isaac Gym.
 
-What is reproduced: the arguments of `make`; `num_envs`, `num_obs`, `num_acts` and `rl_device`; `reset`, which gives
-observations that no step has filled in; `step`, which clips actions, gives (dict of observations, reward, reset as
+What is reproduced: the arguments of `make`; `num_envs`, `num_obs`, `num_acts`, `rl_device`, `gym` and `sim`; `reset`, which
+gives observations that no step has filled in; `step`, which clips actions, gives (dict of observations, reward, reset as
 integers, extras with "time_outs"), and starts an ended environment anew at the end of the next step.
 """
 
 import torch
+from isaacgym import gymapi
 
 EPISODE_STEPS = 5
 LIMIT = 2.0
@@ -24,6 +25,8 @@ class Point:
         self.reset_buf = torch.ones(num_envs, dtype=torch.long)
         self.progress_buf = torch.zeros(num_envs, dtype=torch.long)
         self.extras = {}
+        self.gym = gymapi.acquire_gym()
+        self.sim = self.gym.create_sim()
 
     def reset(self):
         return {"obs": self.obs_buf.clone()}
