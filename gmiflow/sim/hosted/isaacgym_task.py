@@ -1,8 +1,8 @@
 """Tasks of IsaacGymEnvs, by name, in the Python 3.8 that Isaac Gym needs (`std.sim.isaacgym`).
 
 Imports nothing of gmiflow: the shim loads this file in that interpreter. It relies on what IsaacGymEnvs publishes:
-`isaacgymenvs.make`, and of a task what `PublishedTask` names. `make check-isaacgym` checks it against the published types
-of Isaac Gym (`isaacgym-stubs`).
+`isaacgymenvs.make`, and of a task what `PublishedTask` names. `make check-isaacgym` checks it against the published
+types of Isaac Gym (`isaacgym-stubs`).
 
 Isaac Gym starts an ended environment anew at the end of its *next* step. So the observation that comes with the end of
 an episode is the last one of the old episode, and what the next action does is thrown away: one sample per episode that

@@ -1,8 +1,8 @@
 """Stand-in for IsaacGymEnvs: the interface that it publishes, around a task of a few lines. No physics of Isaac Gym.
 
-What is reproduced: the arguments of `make`; `num_envs`, `num_obs`, `num_acts`, `rl_device`, `gym` and `sim`; `reset`, which
-gives observations that no step has filled in; `step`, which clips actions, gives (dict of observations, reward, reset as
-integers, extras with "time_outs"), and starts an ended environment anew at the end of the next step.
+What is reproduced: the arguments of `make`; `num_envs`, `num_obs`, `num_acts`, `rl_device`, `gym` and `sim`; `reset`,
+which gives observations that no step has filled in; `step`, which clips actions, gives (dict of observations, reward,
+reset as integers, extras with "time_outs"), and starts an ended environment anew at the end of the next step.
 """
 
 import torch
