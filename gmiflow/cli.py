@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("gmiflow.commands.plan", "Show what would run, what it is expected to do, and why."),
     "run": ("gmiflow.commands.run", "Compile and train, or run a plan.json."),
     "serve": ("gmiflow.commands.serve", "Answer action requests from a trained policy."),
+    "eval": ("gmiflow.commands.eval", "Try a trained policy: returns, and what it does."),
     "tasks": ("gmiflow.commands.tasks", "List the benchmark tasks, or show one."),
     "render": ("gmiflow.commands.render", "Draw a picture or a movie of a benchmark task."),
     "doctor": ("gmiflow.commands.doctor", "Say what this machine has, what is missing, and the mend."),

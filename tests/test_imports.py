@@ -38,6 +38,7 @@ ALLOWED = {
     "profiling": {"plan", "hardware", "ir", "profiles", "pipeline", "runtime"},
     "runtime": {"api", "plan", "hardware", "hashing"},
     "serving": {"runtime"},
+    "evaluation": {"api", "plan", "runtime", "sim", "tasks"},
     "sim": {"api", "hashing"},
     "tasks": {"api", "hashing", "sim"},
     "rl": {"api", "hashing"},

@@ -11,6 +11,7 @@ import click
 
 from gmiflow.diagnostics import closest
 from gmiflow.tasks.catalog import TASKS, TaskInfo
+from gmiflow.tasks.goals import Goal
 
 PLACES = {"mujoco": "CPU", "mjwarp": "GPU"}
 """Where `engine = auto` chooses each engine."""
@@ -95,12 +96,22 @@ def as_text(info: TaskInfo) -> str:
         ("Reward of one step, a sum", _aligned(info.reward)),
         ("Start of an episode", list(info.start)),
         ("Terminated when", [info.end]),
-        ("Solved when", [info.solved]),
+        ("Solved when", [info.solved, *_aligned(_goal(info.goal))]),
     ]
     lines = [f"{info.name}: {info.description}", "", *(f"  {line}" for line in _aligned(facts))]
     for title, body in sections:
         lines += ["", title, *(f"  {line}" for line in body)]
     return "\n".join(lines)
+
+
+def _goal(goal: Goal) -> Iterable[tuple[str, str, str]]:
+    """What `gmiflow eval` holds a policy against, a row each: the number, what is asked for, what it is."""
+    yield "mean_return", f">= {goal.mean_return:g}", "of episodes without exploration, of the unscaled reward"
+    if goal.survival:
+        yield "survival", f">= {goal.survival:g}", "share of episodes that last their whole time"
+    for measure in goal.measures:
+        over = {"mean": "mean", "sum": "sum", "max": "highest", "last": "last"}[measure.over]
+        yield measure.name, measure.bound, f"{measure.meaning}; {over} of an episode"
 
 
 def _ranges(parts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from gmiflow.runtime.noise import CounterNoise
 from gmiflow.runtime.run_directory import POLICY, find_checkpoint
 from gmiflow.runtime.stages import load_entry
 
-__all__ = ["find_training", "load_policy"]
+__all__ = ["find_training", "load_policy", "read_plan"]
 
 
 def load_policy(run: str | Path, *, training: str | None = None, device: torch.device | str = "cpu") -> nn.Module:
@@ -77,15 +77,21 @@ def find_training(path: Path, name: str | None) -> tuple[Path, TrainingPlan]:
     Raises:
         GMIError: E0707 when there is no such run or training.
     """
+    folder, plan = read_plan(path)
+    return folder, _training(plan, name)
+
+
+def read_plan(path: Path) -> tuple[Path, LaunchPlan]:
+    """The run directory that ``path`` is or lies in, and its plan.
+
+    Raises:
+        GMIError: E0707 when there is no such run, or its plan cannot be used.
+    """
     folder = next((place for place in (path, *path.parents) if (place / "plan.json").is_file()), None)
     if folder is None:
         raise error(CHECKPOINT_UNUSABLE, f"{path} is neither a run directory nor a checkpoint in one")
-    return folder, _training(_plan_of(folder), name)
-
-
-def _plan_of(folder: Path) -> LaunchPlan:
     try:
-        return LaunchPlan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
+        return folder, LaunchPlan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, PlanError) as problem:
         raise error(CHECKPOINT_UNUSABLE, f"{folder / 'plan.json'} cannot be used: {problem}") from problem
 

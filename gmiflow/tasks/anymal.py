@@ -126,6 +126,12 @@ class Anymal(Task):
         torch.amax(state.derived["sensordata"], dim=1, out=self._largest_force)
         torch.gt(self._largest_force, CONTACT_N, out=terminated)
 
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """Length of the error of the horizontal velocity, m/s, and size of the turning rate's, rad/s."""
+        commands, velocity, spin = obs[:, COMMANDS], obs[:, VELOCITY], obs[:, SPIN]
+        torch.hypot(commands[:, 0] - velocity[:, 0], commands[:, 1] - velocity[:, 1], out=out[0]).div_(VELOCITY_SCALE)
+        torch.sub(commands[:, 2], spin[:, 2], out=out[1]).abs_().div_(SPIN_SCALE)
+
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Base level at rest at 0.62 m; commands drawn.
 

@@ -128,6 +128,7 @@ class Task(Simulator):
         self._every = torch.ones_like(self._terminated)
         self._squares, self._length = torch.zeros_like(self._columns), torch.zeros(num_env, device=device)
         self._nothing = torch.zeros((), device=device)
+        self._measures: Tensor | None = None
         self._sound = torch.zeros_like(self._terminated)
         self._sound_steps = torch.zeros(num_env, dtype=torch.int64, device=device)
         self._counted_from = torch.zeros_like(self._clock)
@@ -181,6 +182,17 @@ class Task(Simulator):
             memory={name: first[:count] for name, first in self._first_memory.items()},
         )
         self.observe_into(state, out)
+
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """Write the measures of `TaskInfo.goal` for the step just made; only evaluations ask.
+
+        Follows `judge` of the same state, and may use what that has worked out.
+
+        Args:
+            state: the state after the step, before any restart.
+            obs: the observation of ``state``, f32 [num_env, O].
+            out: to be written, f32 [measures, num_env].
+        """
 
     # Services for a task.
 
@@ -259,6 +271,8 @@ class Task(Simulator):
         Physics that has blown up (an observation that is not finite, or as long as `DIVERGED`) ends the
         episode with reward 0, so that no such number reaches the learner.
         """
+        if self._measures is not None:
+            self.measure(self._now, self._columns, self._measures)
         # The sum of squares is not finite if any observation is not. Written so that a NaN, for which every
         # comparison is false, counts as broken; terminated = terminated or not sound.
         torch.mul(self._columns, self._columns, out=self._squares)
@@ -294,6 +308,15 @@ class Task(Simulator):
             torch.where(column, self._first_memory[name], values, out=values)
         self.observe_start(qpos, qvel, self.start_columns)
         torch.where(column, self.start_columns, self._columns, out=self._obs)
+
+    def watch(self) -> Tensor:
+        """Have every step from now on write the measures of the task's goal, also before a restart.
+
+        Returns:
+            where: f32 [measures, num_env], in the order of ``info.goal.measures``.
+        """
+        self._measures = torch.zeros(len(self.info.goal.measures), self._context.num_env, device=self._context.device)
+        return self._measures
 
     def observe(self) -> Ports:
         """The current observation."""

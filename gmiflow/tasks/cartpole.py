@@ -72,6 +72,10 @@ class CartPole(Task):
         torch.gt(position.abs(), TRACK_HALF_LENGTH_M, out=terminated)
         terminated.logical_or_(angle.abs() > FALLEN_RAD)
 
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """The pole's angle from the vertical, rad."""
+        torch.abs(state.qpos[:, 1], out=out[0])
+
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Upright at rest, each number with uniform noise of +-0.05."""
         return _start(self, env, angle=0.0)
@@ -106,6 +110,11 @@ class CartPoleSwingUp(Task):
         torch.add(cosine, ONE, out=reward)
         reward.mul_(HALF).sub_(action.square(), alpha=0.001)
         torch.gt(position.abs(), TRACK_HALF_LENGTH_M, out=terminated)
+
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """The pole's angle from the vertical, rad, whatever the number of its turns."""
+        _, _, cosine, sine, _ = self._columns_of(obs)
+        torch.atan2(sine, cosine, out=out[0]).abs_()
 
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Hanging at rest, each number with uniform noise of +-0.05."""

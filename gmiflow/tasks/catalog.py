@@ -8,6 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gmiflow.tasks.goals import (
+    OPENING,
+    RESTING_BALL,
+    RUNNING,
+    RUNNING_ON_TWO_FEET,
+    TRACKING,
+    TURNED_CUBE,
+    UPRIGHT,
+    Goal,
+)
+
 ENGINES = ("mujoco", "mjwarp")
 """MuJoCo on the CPU; MuJoCo Warp on a GPU and, for tests, on the CPU."""
 
@@ -30,6 +41,7 @@ class TaskInfo:
         reward_scale: factor that the reference training settings put on the reward. The
             simulator gives the unscaled reward.
         solved: what a trained policy does, in one sentence.
+        goal: the same in numbers, and what an evaluation measures.
         description: the task in one or two sentences.
         observation: the parts of the observation in order, each with its size.
         reward: the terms of the unscaled reward of one step, each with its formula. ``a`` is the
@@ -51,6 +63,7 @@ class TaskInfo:
     horizon: int
     reward_scale: float
     solved: str
+    goal: Goal
     description: str
     observation: tuple[tuple[str, int], ...]
     reward: tuple[tuple[str, str], ...]
@@ -82,6 +95,7 @@ CARTPOLE = TaskInfo(
     horizon=16,
     reward_scale=1.0,
     solved="The pole stays up for the whole episode: return 500.",
+    goal=Goal(mean_return=475.0, survival=0.9, measures=(UPRIGHT,)),
     description="Keep a 1 m pole upright by pushing its cart with up to 10 N.",
     observation=(("cart position", 1), ("cart velocity", 1), ("pole angle", 1), ("pole velocity", 1)),
     reward=(("alive", "1"),),
@@ -102,6 +116,7 @@ CARTPOLE_SWING_UP = TaskInfo(
     horizon=16,
     reward_scale=1.0,
     solved="The pole is up after two to three seconds and stays there: return above 350.",
+    goal=Goal(mean_return=350.0, survival=0.9, measures=(UPRIGHT,)),
     description="Swing a hanging pole up by moving its cart, then keep it upright.",
     observation=(
         ("cart position", 1),
@@ -128,6 +143,7 @@ ANT = TaskInfo(
     horizon=16,
     reward_scale=0.01,
     solved="The ant runs towards +x without falling.",
+    goal=Goal(mean_return=4000.0, survival=0.8, measures=(RUNNING,)),
     description="A four-legged body of 8 joints learns to run towards a far target.",
     observation=(
         ("torso height", 1),
@@ -174,6 +190,7 @@ HUMANOID = TaskInfo(
     horizon=32,
     reward_scale=0.01,
     solved="The humanoid runs towards +x on its two feet.",
+    goal=Goal(mean_return=4000.0, survival=0.8, measures=(RUNNING_ON_TWO_FEET,)),
     description="A body of 21 joints and about 40 kg learns to run on two feet towards a far target.",
     observation=(
         ("torso height", 1),
@@ -221,6 +238,7 @@ BALL_BALANCE = TaskInfo(
     horizon=16,
     reward_scale=0.1,
     solved="The falling ball is caught and comes to rest in the middle of the tray.",
+    goal=Goal(mean_return=280.0, survival=0.9, measures=(RESTING_BALL,)),
     description="A tray on three legs catches a falling ball and brings it to rest in the middle.",
     observation=(
         ("actuated joint positions", 3),
@@ -251,6 +269,7 @@ ANYMAL = TaskInfo(
     horizon=24,
     reward_scale=1.0,
     solved="The robot walks and turns at the commanded velocities for the whole episode.",
+    goal=Goal(mean_return=50.0, survival=0.9, measures=TRACKING),
     description="A quadruped of 12 drives and 52 kg learns to move at commanded velocities.",
     observation=(
         ("base linear velocity x 2, base frame", 3),
@@ -289,6 +308,7 @@ FRANKA_CABINET = TaskInfo(
     horizon=16,
     reward_scale=0.01,
     solved="The hand takes the handle and pulls the drawer open.",
+    goal=Goal(mean_return=1000.0, measures=OPENING),
     description="A Panda arm learns to pull a cabinet's drawer open by its handle.",
     observation=(
         ("arm and finger positions, scaled to -1..1", 9),
@@ -326,6 +346,7 @@ SHADOW_HAND = TaskInfo(
     horizon=8,
     reward_scale=0.01,
     solved="The hand turns the cube to one goal after the other without dropping it.",
+    goal=Goal(mean_return=1500.0, measures=(TURNED_CUBE,)),
     description="A hand of 24 joints learns to turn a cube to one given orientation after the other.",
     observation=(
         ("joint positions, scaled to -1..1", 24),

@@ -22,6 +22,7 @@ from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import FRANKA_CABINET
 from gmiflow.tasks.columns import ColumnSum
+from gmiflow.tasks.goals import OPENED_M
 from gmiflow.tasks.kinematics import HingeChain
 from gmiflow.tasks.snapshot import Snapshot
 
@@ -150,6 +151,11 @@ class FrankaCabinet(Task):
         torch.abs(self._alignments, out=self._aligned).mul_(self._alignments)
         torch.add(self._aligned[0], self._aligned[1], out=amount)
         reward.add_(amount, alpha=0.5 * ALIGNMENT_WEIGHT)
+
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """The drawer's position, m, and 1 where that counts as open."""
+        opening = obs[:, DRAWER_POSITION]
+        out[0], out[1] = opening, opening >= OPENED_M
 
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Everything at rest, the drawer closed; arm and fingers at their default +-0.125, kept inside the limits."""

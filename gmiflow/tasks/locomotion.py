@@ -162,6 +162,10 @@ class Locomotion(Task):
         torch.lt(self._posture_of(obs).height, height_m, out=terminated)
         reward.masked_fill_(terminated, death_reward)
 
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """The torso's velocity along +x, where the target is, m/s."""
+        out[0] = state.qvel[:, 0]
+
     def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
         """Torso upright at rest over the origin; joints near their default with uniform noise.
 

@@ -23,16 +23,20 @@ from typing import TYPE_CHECKING, Any
 from gmiflow.tasks.catalog import TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
+    from torch import Tensor
+
+    from gmiflow.tasks.base import Task
 
     Image = np.ndarray[Any, np.dtype[np.uint8]]
 
-__all__ = ["RenderError", "render"]
+__all__ = ["RenderError", "draw", "frames", "make_task", "render", "write_frames"]
 
 WIDTH, HEIGHT = 640, 480
 REST_SECONDS = 0.3
+MOVIE_STEPS = 200
 FRAMES_PER_SECOND = 30
 MOVIE_PACKAGES = {".mp4": ("imageio", "imageio_ffmpeg"), ".gif": ("imageio",)}
 """What each kind of movie needs besides what gmiflow needs."""
@@ -70,6 +74,21 @@ def render(name: str, path: Path, steps: int = 0, seed: int = 1) -> None:
     """
     if name not in TASKS:
         raise RenderError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
+    draw(name, path, "gmiflow.tasks.render", name, str(path), str(steps), str(seed))
+
+
+def draw(what: str, path: Path, module: str, *arguments: str) -> None:
+    """Have a module draw into a file, in a process of its own for each way of drawing, until one can.
+
+    Args:
+        what: is drawn, for messages.
+        path: of the file.
+        module: is run with ``python -m`` and ``arguments``.
+        arguments: of the module.
+
+    Raises:
+        RenderError: unknown suffix, no headless OpenGL, or a missing package.
+    """
     if path.suffix not in (".png", *MOVIE_PACKAGES):
         raise RenderError(f"{path}: the file's name must end in .png, .mp4 or .gif")
     missing = [package for package in MOVIE_PACKAGES.get(path.suffix, ()) if not find_spec(package)]
@@ -80,24 +99,24 @@ def render(name: str, path: Path, steps: int = 0, seed: int = 1) -> None:
         )
     failures = []
     for backend in BACKENDS:
-        failure = _draw(backend, name, path, steps, seed)
+        failure = _draw(backend, module, arguments)
         if failure is None:
             return
         failures.append(f"{backend}: {failure}")
     raise RenderError(
-        f"{name} could not be drawn",
+        f"{what} could not be drawn",
         *failures,
         "drawing without a display needs EGL (Debian package libegl1, with a GPU's driver or libgl1-mesa-dri) or "
         "OSMesa (libosmesa6)",
     )
 
 
-def _draw(backend: str, name: str, path: Path, steps: int, seed: int) -> str | None:
+def _draw(backend: str, module: str, arguments: Sequence[str]) -> str | None:
     """Draw in a process of its own; what went wrong, in a line, or None."""
     variables = {"MUJOCO_GL": backend, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     try:
         finished = subprocess.run(
-            [sys.executable, "-m", "gmiflow.tasks.render", name, str(path), str(steps), str(seed)],
+            [sys.executable, "-m", module, *arguments],
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -148,33 +167,65 @@ def _rest_frame(name: str) -> Image:
         return renderer.render()
 
 
-def _frames(name: str, steps: int, seed: int, *, last_alone: bool = False) -> Iterator[Image]:
-    """One frame of about every 1/30 s of an episode with random actions, and the last one; or the last one alone."""
+def make_task(name: str, seed: int) -> Task:
+    """One environment of a task in MuJoCo, started."""
     import importlib
-
-    import mujoco
-    import torch
 
     from gmiflow.sim.standalone import standalone_context
 
-    info = TASKS[name]
-    module, cls = info.entry.split(":")
+    module, cls = TASKS[name].entry.split(":")
     task = getattr(importlib.import_module(module), cls)()
     task.setup(standalone_context(1, seed=seed, engine="mujoco"))
     task.reset()
+    return task
+
+
+def random_actions(name: str, seed: int) -> Callable[[Tensor], Tensor]:
+    """A policy that looks at nothing: uniform actions, f32 [1, A]."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return lambda observation: torch.rand(1, TASKS[name].action_size, generator=generator) * 2.0 - 1.0
+
+
+def frames(task: Task, act: Callable[[Tensor], Tensor], steps: int, *, last_alone: bool = False) -> Iterator[Image]:
+    """One frame of about every 1/30 s of a task's episodes, and the last one; or the last one alone.
+
+    Args:
+        task: with one environment, started.
+        act: from the observation, f32 [1, O], to the action, f32 [1, A].
+        steps: control steps.
+        last_alone: no other frame.
+    """
+    import mujoco
+
     model = task.engine.model
     data = mujoco.MjData(model)
-    every = max(1, round(1.0 / FRAMES_PER_SECOND / info.control_dt))
-    generator = torch.Generator().manual_seed(seed)
+    every = max(1, round(1.0 / FRAMES_PER_SECOND / task.info.control_dt))
+    observation: Any = task.observe()["obs"]
     with mujoco.Renderer(model, HEIGHT, WIDTH) as renderer:
         for step in range(1, steps + 1):
-            task.step({"action": torch.rand(1, info.action_size, generator=generator) * 2.0 - 1.0})
+            observation = task.step({"action": act(observation)})["obs"]
             if step != steps and (last_alone or step % every):
                 continue
             data.qpos[:] = task.engine.qpos[0].numpy()
             mujoco.mj_forward(model, data)
             renderer.update_scene(data, "side")
             yield renderer.render()
+
+
+def write_frames(path: Path, images: Iterator[Image]) -> None:
+    """Write a picture of the only frame, or a movie, as the file's suffix says."""
+    if path.suffix == ".png":
+        (image,) = images
+        path.write_bytes(encode_png(image))
+        return
+    import imageio.v3
+
+    options: dict[str, Any] = {"fps": FRAMES_PER_SECOND}
+    if path.suffix == ".gif":
+        options = {"duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
+    imageio.v3.imwrite(path, list(images), **options)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -185,20 +236,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("steps", type=int)
     parser.add_argument("seed", type=int)
     given = parser.parse_args(arguments)
-    if given.path.suffix == ".png":
-        if given.steps:
-            (frame,) = _frames(given.name, given.steps, given.seed, last_alone=True)
-        else:
-            frame = _rest_frame(given.name)
-        given.path.write_bytes(encode_png(frame))
+    picture = given.path.suffix == ".png"
+    if picture and not given.steps:
+        write_frames(given.path, iter([_rest_frame(given.name)]))
         return 0
-    import imageio.v3
-
-    movie = list(_frames(given.name, given.steps or 200, given.seed))
-    options: dict[str, Any] = {"fps": FRAMES_PER_SECOND}
-    if given.path.suffix == ".gif":
-        options = {"duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
-    imageio.v3.imwrite(given.path, movie, **options)
+    task, act = make_task(given.name, given.seed), random_actions(given.name, given.seed)
+    write_frames(given.path, frames(task, act, given.steps or MOVIE_STEPS, last_alone=picture))
     return 0
 
 

@@ -159,6 +159,10 @@ class ShadowHand(Task):
         self._goals_reached.add_(self._reached)
         self._replace_goals(obs)
 
+    def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
+        """1 where the step has reached a goal."""
+        out[0] = self._reached
+
     def _replace_goals(self, obs: Tensor) -> None:
         """Draw new goals where they are reached; every environment draws, so that no shape depends on data."""
         noise = self._context.noise.uniform("goal", self._clock, 2)

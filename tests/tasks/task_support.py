@@ -62,3 +62,12 @@ def verdict(task: Task, state: Snapshot) -> tuple[float, bool]:
     reward, terminated = torch.full((1,), torch.nan), torch.zeros(1, dtype=torch.bool)
     task.judge(state, out, reward, terminated)
     return float(reward), bool(terminated)
+
+
+def measured(task: Task, state: Snapshot) -> dict[str, float]:
+    """The measures of one environment in ``state``, by name."""
+    verdict(task, state)
+    obs = observation(task, state).unsqueeze(0)
+    out = torch.full((len(task.info.goal.measures), 1), torch.nan)
+    task.measure(state, obs, out)
+    return {measure.name: float(value) for measure, value in zip(task.info.goal.measures, out, strict=True)}

@@ -1,0 +1,1 @@
+"""What a trained policy does: episodes without exploration, in numbers and as movies."""
