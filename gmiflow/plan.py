@@ -213,11 +213,14 @@ class CollectivePlan:
 class ChannelPlan:
     """A ring of slots through which GMIs with the agent hand rollouts to one GMI with the trainer.
 
+    In a serve workflow it has one slot, by which a GMI with the simulator asks one with the agent for actions: what
+    it puts in is the first of the groups, and the slot comes back with the second one filled in.
+
     Attributes:
-        name: unique in the plan, for example "train.experience.2".
+        name: unique in the plan, for example "train.experience.2" or "serve.step.0".
         kind: where the slots lie: "host" is shared memory of the host, "ipc" memory of the GPU that all members use.
-        producers: ids of the GMIs that collect, in order of their environments.
-        consumer: id of the GMI that trains.
+        producers: ids of the GMIs that collect, in order of their environments; in serving the one that simulates.
+        consumer: id of the GMI that trains; in serving the one that acts.
         depth: rollouts that may be under way besides the one that is being trained on.
         on_full: whether a producer waits, or the oldest rollout that nobody has read is dropped.
         env_offset, num_env: range of global environment ids that a slot holds.

@@ -149,15 +149,17 @@ def _collective(plan: LaunchPlan, group: CollectivePlan, trainings: dict[str, Tr
 
 
 def _channel(plan: LaunchPlan, channel: ChannelPlan, trainings: dict[str, TrainingPlan], path: str) -> None:
-    """One channel: from GMIs with the agent to one with the trainer, all of its training."""
+    """One channel: from GMIs with the agent to one with the trainer, in serving from the simulator to the agent."""
     _require(channel.training in trainings, f"{path}.training", f"there is no training {channel.training!r}")
     _counts(channel, ("depth", "num_env"), path)
     _not_negative(channel.env_offset, f"{path}.env_offset")
     _require(len(channel.producers) > 0, f"{path}.producers", "there is none")
     _unique(channel.producers, f"{path}.producers", "")
-    roles = {stage.name: stage.role for stage in trainings[channel.training].stages}
-    ends = [(f"{path}.producers[{i}]", gmi, "agent") for i, gmi in enumerate(channel.producers)]
-    for place, number, role in (*ends, (f"{path}.consumer", channel.consumer, "trainer")):
+    training = trainings[channel.training]
+    roles = {stage.name: stage.role for stage in training.stages}
+    source, sink = ("simulator", "agent") if training.mode == "serve" else ("agent", "trainer")
+    ends = [(f"{path}.producers[{i}]", gmi, source) for i, gmi in enumerate(channel.producers)]
+    for place, number, role in (*ends, (f"{path}.consumer", channel.consumer, sink)):
         _require(0 <= number < len(plan.gmis), place, f"there is no GMI {number}")
         gmi = plan.gmis[number]
         _require(gmi.training == channel.training, place, f"GMI {number} is of training {gmi.training!r}")
@@ -171,6 +173,9 @@ def _fed(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan
     """Where agent and trainer are in different GMIs, channels bring each trainer all of its environments, each once."""
     roles = {stage.role: stage.name for stage in training.stages}
     agent, trainer = roles.get("agent"), roles.get("trainer")
+    if training.mode == "serve":
+        _answered(training, gmis, channels, path)
+        return
     if trainer is None or all(agent in gmi.stages for gmi in gmis if trainer in gmi.stages):
         _require(not channels, path, f"training {training.name!r} has channels, and its trainers have the agent too")
         return
@@ -190,6 +195,25 @@ def _fed(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan
         end = gmi.env_offset + gmi.num_env
         short = f"the channels of GMI {gmi.id} end at environment {reached}, not {end}"
         _require(reached == end, f"plan.gmis[{gmi.id}]", short)
+
+
+def _answered(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan], path: str) -> None:
+    """In serving every GMI that simulates alone has one channel, to a GMI that acts for all of its environments."""
+    agents = {stage.name for stage in training.stages if stage.role == "agent"}
+    alone = {gmi.id: gmi for gmi in gmis if not agents.intersection(gmi.stages)}
+    asking = sorted(gmi for channel in channels for gmi in channel.producers)
+    listed = f"GMIs {', '.join(map(str, sorted(alone))) or 'none'} simulate alone, and channels come from "
+    _require(asking == sorted(alone), path, listed + (", ".join(map(str, asking)) or "none"))
+    by_id = {gmi.id: gmi for gmi in gmis}
+    for channel in channels:
+        first, last = channel.env_offset, channel.env_offset + channel.num_env
+        _require(len(channel.producers) == 1, path, f"channel {channel.name!r} has not one producer")
+        _require(len(channel.groups) == 2, path, f"channel {channel.name!r} has not one group there and one back")
+        asks, acts = by_id[channel.producers[0]], by_id[channel.consumer]
+        own = f"channel {channel.name!r} is not for the environments of GMI {asks.id}"
+        _require((asks.env_offset, asks.env_offset + asks.num_env) == (first, last), path, own)
+        covered = f"GMI {acts.id} does not act for all environments of channel {channel.name!r}"
+        _require(acts.env_offset <= first and last <= acts.env_offset + acts.num_env, path, covered)
 
 
 def _environments(training: TrainingPlan, gmis: list[GMIPlan], path: str) -> None:

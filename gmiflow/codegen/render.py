@@ -40,6 +40,7 @@ def _program(plan: LaunchPlan, gmi: GMIPlan) -> str:
         this=assign("THIS", _build(gmi)),
         collectives=assign("COLLECTIVES", each(groups, _build)),
         channels=assign("CHANNELS", each(channels, _build)) if channels else "",
+        members=_members(plan, training) if training.mode == "serve" else "",
     )
 
 
@@ -77,8 +78,15 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
             peers = [str(member) for member in group.members if member != gmi.id]
             noun = "GMI" if len(peers) == 1 else "GMIs"
             sentences.append(f"Reduces gradients with {noun} {_join(peers)} ({group.kind}).")
+    asking = [c.producers[0] for c in plan.channels if training.mode == "serve" and c.consumer == gmi.id]
+    if asking:
+        sentences.append(f"Acts for GMI{'s' if len(asking) > 1 else ''} {_join([str(gmi) for gmi in asking])}.")
     for channel in plan.channels:
         producers = _join([str(producer) for producer in channel.producers])
+        if training.mode == "serve":
+            if gmi.id in channel.producers:
+                sentences.append(f"Asks GMI {channel.consumer} for actions.")
+            continue
         if gmi.id == channel.consumer:
             sentences.append(f"Trains on the rollouts of GMI{'s' if len(channel.producers) > 1 else ''} {producers}.")
         elif gmi.id in channel.producers:
@@ -87,6 +95,12 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
         *textwrap.wrap(" ".join(sentences), 110, break_long_words=False, break_on_hyphens=False),
         f"Written by {plan.generator}; change the .gmi file, not this one.",
     ]
+
+
+def _members(plan: LaunchPlan, training: TrainingPlan) -> str:
+    """Ids of the GMIs of a training as a literal; "" for one alone."""
+    ids = tuple(gmi.id for gmi in plan.members(training.name))
+    return repr(ids) if len(ids) > 1 else ""
 
 
 def _join(words: list[str]) -> str:

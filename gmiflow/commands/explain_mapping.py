@@ -11,7 +11,7 @@ from typing import Any
 from gmiflow.commands.plan_text import seconds
 from gmiflow.commands.text_table import text_table
 from gmiflow.ir.mapped import MappedWorkflow
-from gmiflow.passes.mapping import inputs
+from gmiflow.passes.mapping import inputs, sharing_of
 from gmiflow.pipeline import Compilation
 from gmiflow.plan import Template
 from gmiflow.profiles.model import LINKS, Projected, Roles, rank
@@ -63,7 +63,7 @@ def table(mapped: MappedWorkflow, compilation: Compilation) -> tuple[Roles, tupl
     workflow = mapped.workflow
     unsliced = compilation.evidence.unsliced if compilation.evidence is not None else None
     roles, load = inputs(workflow, unsliced)
-    ranking = rank(roles, load, LINKS[workflow.target.device])
+    ranking = rank(roles, load, LINKS[workflow.target.device], sharing_of(workflow))
     own = next(item for item in ranking if item.template == mapped.template)
     reasons = {item.choice: item.reason for item in mapped.rejected}
     lines = tuple(

@@ -24,6 +24,7 @@ from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.plan_view import headline, promise, table
 from gmiflow.commands.report import finish, show, unless_unwritable
+from gmiflow.commands.run_start import Start
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Compilation, Options, compile_file
@@ -54,6 +55,9 @@ class Job:
 @compile_options
 @profile_options
 @click.option("--resume", metavar="RUN", type=click.Path(), help="Go on from a run directory or a checkpoint.")
+@click.option(
+    "--from", "policy", metavar="RUN", type=click.Path(), help="Serve the policy of a run directory or a checkpoint."
+)
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
 @click.option("--no-profile", is_flag=True, help="Do not measure first when num_env = auto and nothing is known.")
 @click.option(
@@ -70,6 +74,7 @@ class Job:
 def command(
     file: str | None,
     resume: str | None,
+    policy: str | None,
     run_dir: str | None,
     no_profile: bool,
     profile_budget: float,
@@ -81,6 +86,8 @@ def command(
 
     With num_env = auto it measures first which size suits this machine, unless a profile is there (`gmiflow profile`).
 
+    A workflow with `mode = serve` starts with a fresh policy, or with that of another run: --from RUN.
+
     A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume.
     With --resume and without FILE, the plan of that run goes on. Ctrl-C ends at the next iteration
     with a checkpoint; a second Ctrl-C ends at once.
@@ -90,8 +97,8 @@ def command(
         raise click.UsageError("name a .gmi file, a plan.json, or a run with --resume")
     may_profile = not (no_profile or dry_run or resume is not None) and launcher.name == "local"
     job = _prepare(file, resume, output, chosen, budget_s=profile_budget if may_profile else 0.0)
-    if resume is not None:
-        run_place.require_checkpoints(Path(resume), job.plan, output)
+    start = Start(resume=Path(resume) if resume else None, policy=Path(policy) if policy else None)
+    start.check(job.plan, output)
     directory = Path(run_dir or Path("runs") / f"{job.plan.source.workflow}-{time.strftime('%Y%m%d-%H%M%S')}")
     run_place.require_writable(directory)
     if not run_dir:
@@ -102,12 +109,12 @@ def command(
         if output == "text":
             _show_plan(job)
         if dry_run:
-            _show_commands(job, directory, resume, launcher)
+            _show_commands(job, directory, start, launcher)
         elif launcher.name == "slurm":
-            _write_job(job, directory, resume, launcher)
+            _write_job(job, directory, start, launcher)
         else:
             _remember(job.plan, file)
-            sys.exit(_run(job, directory, resume, output, launcher))
+            sys.exit(_run(job, directory, start, output, launcher))
 
 
 def _prepare(
@@ -202,10 +209,10 @@ def _remember(plan: LaunchPlan, file: str | None) -> None:
             plans.save_plan(plan)
 
 
-def _show_commands(job: Job, directory: Path, resume: str | None, launcher: Chosen) -> None:
+def _show_commands(job: Job, directory: Path, start: Start, launcher: Chosen) -> None:
     """What `run` would write and start."""
     if launcher.name == "slurm":
-        click.echo(_job_script(job.plan, directory, resume, launcher), nl=False)
+        click.echo(_job_script(job.plan, directory, start, launcher), nl=False)
         return
     from gmiflow.runtime.processes import assign_cpus
     from gmiflow.runtime.processes import command as command_of
@@ -217,7 +224,8 @@ def _show_commands(job: Job, directory: Path, resume: str | None, launcher: Chos
     for group in plan.collectives:
         click.echo(f"collective {group.name}: {group.kind} among GMIs {', '.join(map(str, group.members))}")
     cpus = assign_cpus(plan.gmis)
-    again = f" --resume {resume}" if resume else ""
+    again = f" --resume {start.resume}" if start.resume else ""
+    again += f" --policy {start.policy}" if start.policy else ""
     for gmis in plan.processes().values():
         pinned = ",".join(map(str, sorted({cpu for gmi in gmis for cpu in cpus[gmi.id]})))
         started = " ".join(command_of(gmis, directory / "programs"))
@@ -241,11 +249,11 @@ def _starter(plan: LaunchPlan, directory: Path, launcher: Chosen) -> str:
     return f"whatever starts {len(plan.processes())} ranks of: {sys.executable} -m {AGENT} {directory.resolve()}"
 
 
-def _write_job(job: Job, directory: Path, resume: str | None, launcher: Chosen) -> None:
+def _write_job(job: Job, directory: Path, start: Start, launcher: Chosen) -> None:
     """Write the run directory with a job script in it, and say how to submit it."""
     from gmiflow.runtime.launchers.slurm import SCRIPT
 
-    text = _job_script(job.plan, directory, resume, launcher)
+    text = _job_script(job.plan, directory, start, launcher)
     _write_run_directory(job, directory)
     script = directory / SCRIPT
     script.write_text(text, encoding="utf-8")
@@ -253,18 +261,20 @@ def _write_job(job: Job, directory: Path, resume: str | None, launcher: Chosen) 
     click.echo(script)
 
 
-def _job_script(plan: LaunchPlan, directory: Path, resume: str | None, launcher: Chosen) -> str:
+def _job_script(plan: LaunchPlan, directory: Path, start: Start, launcher: Chosen) -> str:
     from gmiflow.runtime.failure import GMIError
     from gmiflow.runtime.launchers.slurm import job_script
 
-    go_on = Path(resume) if resume else None
+    nodes = launcher.nodes or 1
     try:
-        return job_script(plan, directory, nodes=launcher.nodes or 1, options=launcher.options, resume=go_on)
+        return job_script(
+            plan, directory, nodes=nodes, options=launcher.options, resume=start.resume, policy=start.policy
+        )
     except GMIError as problem:
         raise click.UsageError(str(problem)) from problem
 
 
-def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: Chosen) -> int:
+def _run(job: Job, directory: Path, start: Start, output: str, launcher: Chosen) -> int:
     """Write the run directory, run, and return the exit code."""
     from gmiflow.commands.run_summary import summarise
     from gmiflow.commands.run_view import choose_view
@@ -286,7 +296,8 @@ def _run(job: Job, directory: Path, resume: str | None, output: str, launcher: C
             job.plan,
             directory / "programs",
             directory,
-            resume=Path(resume) if resume else None,
+            resume=start.resume,
+            policy=start.policy,
             on_event=receive,
             limits=launcher.limits(),
             launcher=launcher.launcher(),

@@ -14,12 +14,6 @@ from typing import Any
 
 import click
 
-from gmiflow.commands.report import finish
-from gmiflow.diagnostics import Diagnostic
-from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.failure import GMIError
-from gmiflow.runtime.run_directory import META, find_checkpoint
-
 LOCK = ".lock"
 """In a run directory: locked while a run is at work in it; its content is the process id."""
 
@@ -131,44 +125,6 @@ def claimed(directory: Path) -> Generator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
-
-
-def require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
-    """Find the checkpoint of every training before anything starts; exits with E0707 when one is not there.
-
-    Raises:
-        click.UsageError: all iterations are made already.
-    """
-    made: list[int] = []
-    for training in plan.trainings:
-        try:
-            meta = _meta(find_checkpoint(resume, training.name))
-        except GMIError as problem:
-            failure = problem.failure
-            finish([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)], output)
-            raise  # `finish` has ended the process
-        iteration, seed = meta.get("iteration"), meta.get("seed")
-        made.append(iteration if isinstance(iteration, int) else 0)
-        if isinstance(seed, int) and seed != training.seed:
-            click.echo(
-                f"warning: {training.name}: the checkpoint was made with seed {seed}, and this run has seed "
-                f"{training.seed}; it goes on with other random numbers",
-                err=True,
-            )
-    if all(count >= training.iterations for count, training in zip(made, plan.trainings, strict=True)):
-        most = max(made)
-        raise click.UsageError(
-            f"--resume {resume}: it has made all {most} iterations; --iterations M with M > {most} goes on"
-        )
-
-
-def _meta(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says about itself; nothing when it is damaged, which loading it reports."""
-    try:
-        data = json.loads((checkpoint / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def params_beside(plan: Path) -> list[dict[str, Any]]:

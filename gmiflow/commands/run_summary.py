@@ -10,7 +10,7 @@ import click
 from gmiflow.commands.launchers import Chosen
 from gmiflow.commands.run_view import duration
 from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.events import RunResult
+from gmiflow.runtime.events import RunResult, ServingSummary
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.run_directory import find_checkpoint
 
@@ -23,6 +23,8 @@ def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Ch
         shown = "no episode ended" if value is None else f"mean return {value:,.1f}"
         speed = _speed(result.env_steps.get(training.name, 0), result.wall_s, result.training_s.get(training.name, 0.0))
         click.echo(f"{training.name}: {result.status} after {made} iterations, {shown}, {speed}")
+        if (serving := result.serving.get(training.name)) is not None:
+            click.echo(f"{training.name}: {serving_text(serving)}")
     for replicas in result.replicas:
         if replicas.mean_return is not None:
             margin = f" ± {replicas.half_width:,.1f} (95 % confidence)" if replicas.half_width is not None else ""
@@ -31,8 +33,18 @@ def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Ch
     if result.restarts:
         click.echo(f"restarted {result.restarts} times")
     click.echo(f"run directory {directory}")
-    if result.status != "finished":
+    if result.status != "finished" and any(training.mode != "serve" for training in plan.trainings):
         click.echo(_how_to_go_on(plan, directory, launcher))
+
+
+def serving_text(serving: ServingSummary) -> str:
+    """Throughput, latency and fairness of a training that only serves."""
+    ends = ", ".join(f"{name} {value:.3g} ms" for name, value in serving.latency_ms.items())
+    text = f"{serving.steps_per_s:,.0f} predictions per second; a step takes {ends}"
+    if len(serving.gmis) > 1:
+        between = f"{serving.slowest_steps_per_s:,.0f} to {serving.fastest_steps_per_s:,.0f} per second"
+        text += f"; fairness {serving.fairness:.3f} over {len(serving.gmis)} GMIs ({between})"
+    return text
 
 
 def _speed(env_steps: int, wall_s: float, training_s: float) -> str:

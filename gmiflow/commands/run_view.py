@@ -61,7 +61,7 @@ class LineView:
         self._last_s[event.training] = now
         remaining = (total - event.iteration) * rate.iteration_s
         click.echo(
-            f"{event.training}: iteration {event.iteration}/{total}  {rate.text()}  {episode_text(event)}"
+            f"{event.training}: iteration {event.iteration}/{total}  {rate.text()}  {detail_text(event)}"
             + ("" if last else f"  ETA {duration(remaining)}"),
             err=True,
         )
@@ -107,7 +107,7 @@ class BarView:
             rate = self._rates[event.training]
             rate.add(event)
             remaining = (self._totals[event.training] - event.iteration) * rate.iteration_s
-            detail = f"{rate.text()}  {episode_text(event)}  ETA {duration(remaining)}"
+            detail = f"{rate.text()}  {detail_text(event)}  ETA {duration(remaining)}"
             self._progress.update(self._tasks[event.training], completed=event.iteration, detail=detail)
 
 
@@ -177,7 +177,7 @@ def started_text(event: Started) -> str:
 def notice(event: Replacing | Restarting | Slow | Stopping) -> str:
     """What a person should know while waiting."""
     if isinstance(event, Stopping):
-        return "stopping after this iteration, with a checkpoint; Ctrl-C again stops at once"
+        return "stopping after this iteration, what is trained with a checkpoint; Ctrl-C again stops at once"
     if isinstance(event, Slow):
         return f"GMI {event.gmi}: {event.stage} has been at work on one call for {event.stage_s:.0f} s"
     if isinstance(event, Replacing):
@@ -190,6 +190,14 @@ def fallbacks(lowering: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Why parts of an iteration are not captured in CUDA graphs although the plan says so; equal lines once."""
     parts = [(part, how) for parts in lowering.values() for part, how in parts.items()]
     return list(dict.fromkeys(f"  {part} stays {how}" for part, how in parts if how.startswith("eager: ")))
+
+
+def detail_text(event: Iteration) -> str:
+    """What is worth knowing of an iteration besides its speed."""
+    if "latency_p50_ms" not in event.serving:
+        return episode_text(event)
+    values = event.serving
+    return f"step p50 {values['latency_p50_ms']:.3g} ms, p99 {values['latency_p99_ms']:.3g} ms  {episode_text(event)}"
 
 
 def episode_text(event: Iteration) -> str:

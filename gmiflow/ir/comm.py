@@ -64,7 +64,7 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """A channel from the GMIs that collect to one that trains.
+    """A channel from the GMIs that collect to one that trains; in serving from one that simulates to one that acts.
 
     Attributes:
         producers: indices into `SizedWorkflow.slices`, in order of their environments.
@@ -72,7 +72,7 @@ class Channel:
         depth: rollouts that may be under way besides the one that is being trained on.
         env_offset, num_env: range of environments that a slot holds.
         groups: names of the kinds that are packed together.
-        bytes: of one rollout of these environments.
+        bytes: of one rollout of these environments; in serving of one step, both ways.
         top_mov: of the grouping, in bytes; see `passes.packing`.
     """
 

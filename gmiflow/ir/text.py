@@ -66,8 +66,9 @@ def comm_text(comm: CommWorkflow) -> str:
         lines.append(f"    about {group.bytes:,} bytes per call ({group.bytes_origin}); times {group.profile}")
         lines.append(f"    {'microseconds':<14} {'published':>11} {'corrected':>11}")
         lines += [_candidate(candidate) for candidate in group.candidates]
+    serves = comm.sized.mapped.workflow.mode == "serve"
     for channel in comm.channels:
-        lines += _channel(channel)
+        lines += _steps(channel) if serves else _channel(channel)
     if not comm.collectives:
         lines.append("  no collective: no trainer has replicas")
     return _join(lines)
@@ -83,6 +84,17 @@ def _channel(channel: Channel) -> list[str]:
         f"    {channel.bytes:,} bytes per rollout of env {channel.env_offset}..{last}, in {len(channel.groups)} groups "
         f"(TOP_mov {channel.top_mov:,.0f} bytes)",
         *(f"      {', '.join(group)}" for group in channel.groups),
+    ]
+
+
+def _steps(channel: Channel) -> list[str]:
+    """A channel of a serve workflow: who asks whom, and what goes there and back in every step."""
+    there, back = channel.groups
+    last = channel.env_offset + channel.num_env
+    return [
+        f"  channel {channel.name}: {channel.kind} between GMI {channel.producers[0]} and GMI {channel.consumer}",
+        f"    {channel.bytes:,} bytes per step of env {channel.env_offset}..{last}: "
+        f"{', '.join(there)} there, {', '.join(back)} back",
     ]
 
 

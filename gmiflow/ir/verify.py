@@ -66,6 +66,8 @@ def verify_comm(comm: CommWorkflow) -> None:
     for index, part in enumerate(slices):
         if "trainer" in part.group and "agent" not in part.group:
             _verify_channels(comm, index)
+        elif "simulator" in part.group and "agent" not in part.group:
+            _verify_steps(comm, index)
 
 
 def _verify_channels(comm: CommWorkflow, consumer: int) -> None:
@@ -84,6 +86,18 @@ def _verify_channels(comm: CommWorkflow, consumer: int) -> None:
             covered += range(max(part.env_offset, first), min(part.env_offset + part.num_env, last))
     wanted = list(range(whole.env_offset, whole.env_offset + whole.num_env))
     _require(sorted(covered) == wanted, f"the channels into slice {consumer} do not bring its environments")
+
+
+def _verify_steps(comm: CommWorkflow, producer: int) -> None:
+    """A slice that simulates alone has one channel, to a slice that acts for all of its environments."""
+    part = comm.sized.slices[producer]
+    found = [channel for channel in comm.channels if producer in channel.producers]
+    _require(len(found) == 1, f"slice {producer} has {len(found)} channels")
+    channel, agent = found[0], comm.sized.slices[found[0].consumer]
+    _require(channel.producers == (producer,) and "agent" in agent.group, f"members of {channel.name}")
+    _require((channel.env_offset, channel.num_env) == (part.env_offset, part.num_env), f"range of {channel.name}")
+    inside = agent.env_offset <= part.env_offset and part.env_offset + part.num_env <= agent.env_offset + agent.num_env
+    _require(inside and agent.component == part.component, f"{channel.name} leads to an agent for others")
 
 
 def _require(condition: bool, message: str) -> None:

@@ -144,6 +144,7 @@ class Target:
         reserve_bytes: memory of one device that gmiflow leaves alone.
         cores: CPU cores of the machine that the target allows, 0 for all that the process may use.
         agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
+        simulators: the same of those that simulate, where a serve workflow is split; ``agents`` are the others then.
         agent_share: part of a device that all agents there get together, between 0 and 1; the trainers get the rest.
     """
 
@@ -159,6 +160,7 @@ class Target:
     gmi_per_gpu: int | Auto = "auto"
     agents: int | Auto = "auto"
     trainers: int | Auto = "auto"
+    simulators: int | Auto = "auto"
     agent_share: float | Auto = "auto"
     mapping: Template | Auto = "auto"
 

@@ -47,6 +47,7 @@ SETTINGS: Final[dict[str, str]] = {
     "target.gmi_per_gpu": "GMIs that share one device.",
     "target.agents": "Of the GMIs of one device those that collect, where the mapping splits agent and trainer.",
     "target.trainers": "Of the GMIs of one device those that train, where the mapping splits agent and trainer.",
+    "target.simulators": "Of the GMIs of one device those that simulate, where a serve workflow is split.",
     "target.agent_share": "Part of a device that the agents get together, where the mapping splits agent and trainer.",
     "target.mapping": "Which roles share a GMI: all of them (`dp_only`), environment apart from agent and trainer "
     "(`e_at`), trainer apart (`ea_t`), each alone (`dp_mp`), or pools of simulators and agents (`mp_dp`).",

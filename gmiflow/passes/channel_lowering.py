@@ -15,7 +15,7 @@ from gmiflow.ir.comm import Channel
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component, Edge, RecordType, TensorType
 from gmiflow.passes.packing import best_grouping
-from gmiflow.plan import ChannelKind
+from gmiflow.passes.step_lowering import where
 from gmiflow.profiles.volumes import DTYPE_BYTES
 
 __all__ = ["lower_channels"]
@@ -76,7 +76,7 @@ def _channel(
     return Channel(
         name=f"{component}.experience.{source}{index}",
         component=component,
-        kind=_where(sized, [trainer, *(part for _, part in producers)]),
+        kind=where(sized, [trainer, *(part for _, part in producers)]),
         producers=tuple(index for index, _ in producers),
         consumer=index,
         depth=depth,
@@ -87,12 +87,6 @@ def _channel(
         bytes=sum(sizes),
         top_mov=value,
     )
-
-
-def _where(sized: SizedWorkflow, members: Sequence[Slice]) -> ChannelKind:
-    """Where the slots lie: on the GPU when all members are processes on it that may map each other's memory."""
-    one_device = len({part.device for part in members}) == 1
-    return "ipc" if one_device and sized.backend in ("mps", "timeshare") else "host"
 
 
 def _overlap(one: Slice, other: Slice) -> tuple[int, int]:

@@ -133,6 +133,8 @@ def _groups(workflow: Workflow) -> list[tuple[str, int]]:
     if target.mapping == "ea_t":
         stated = stated_groups(target)
         return [] if stated is None else [("agents", stated[0]), ("trainers", stated[1])]
+    if target.mapping in ("dp_mp", "mp_dp"):
+        return []  # in serving simulators and agents hold the same environments
     return [] if target.gmi_per_gpu == "auto" else [("GMIs", target.gmi_per_gpu)]
 
 

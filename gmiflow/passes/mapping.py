@@ -19,6 +19,7 @@ from gmiflow.profiles.model import (
     Load,
     Projected,
     Roles,
+    Sharing,
     default_roles,
     group_shares,
     rank,
@@ -43,7 +44,7 @@ LEAST_SHARE = 0.1
 """A group of GMIs gets at least about this part of a device: with less its latency counts, which R x T ignores."""
 
 _SUPPORTED: dict[ModeKind, frozenset[Template]] = {
-    "serve": frozenset({"dp_only"}),
+    "serve": frozenset({"dp_only", "mp_dp", "dp_mp"}),
     "sync": frozenset({"dp_only", "ea_t"}),
     "async": frozenset({"dp_only", "ea_t"}),
 }
@@ -95,7 +96,7 @@ def _fits(template: Template, workflow: Workflow) -> bool:
 def _rejected(chosen: Template, workflow: Workflow, unsliced: Measurement | None) -> tuple[Rejected, ...]:
     """The other templates: those of the mode by falling throughput, then those of other modes."""
     roles, load = inputs(workflow, unsliced)
-    ranking = rank(roles, load, LINKS[workflow.target.device])
+    ranking = rank(roles, load, LINKS[workflow.target.device], sharing_of(workflow))
     own = next(item for item in ranking if item.template == chosen)
     found = [
         Rejected(choice=item.template, reason=_reason(item, own, workflow, roles))
@@ -119,7 +120,7 @@ def _shares(groups: Sequence[Sequence[Role]], workflow: Workflow, unsliced: Meas
     roles, _ = inputs(workflow, unsliced)
     if roles.origin_of_seconds != "measured":
         return ()
-    wide = [max(LEAST_SHARE, share) for share in group_shares(groups, roles)]
+    wide = [max(LEAST_SHARE, share) for share in group_shares(groups, roles, sharing_of(workflow))]
     return tuple(share / sum(wide) for share in wide)
 
 
@@ -144,6 +145,15 @@ def inputs(workflow: Workflow, unsliced: Measurement | None) -> tuple[Roles, Loa
         trainers=max(1, gmis * target.devices),
     )
     return roles, load
+
+
+def sharing_of(workflow: Workflow) -> Sharing:
+    """The alpha of `mp_dp`: agents for each simulator, as the target says; 1 where it does not, and in training."""
+    target = workflow.target
+    if workflow.mode != "serve" or target.simulators == "auto":
+        return Sharing()
+    agents = 1 if target.agents == "auto" else target.agents
+    return Sharing(alpha=min(1.0, agents / target.simulators))
 
 
 def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -> str:
@@ -178,9 +188,10 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
         message = f"mapping `{template}` does not fit a {workflow.mode} workflow"
     else:
         message = f"mapping `{template}` is not supported yet"
+    able = [name for name in templates_of(workflow.mode) if name in _SUPPORTED[workflow.mode]]
     return Diagnostic(
         code="E0501",
         message=message,
         span=workflow.span,
-        notes=("supported: `dp_only`, `ea_t` for training, or `auto`",),
+        notes=(f"{workflow.mode} workflows take {', '.join(f'`{name}`' for name in able)} or `auto`",),
     )

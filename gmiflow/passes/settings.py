@@ -94,6 +94,7 @@ TARGET: dict[str, Spec] = {
     "gmi_per_gpu": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "agents": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "trainers": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
+    "simulators": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "agent_share": Spec(type=automatic(FRACTION), minimum=0.01, maximum=0.99),
     "mapping": Spec(type=enum("auto", "dp_only", "dp_mp", "e_at", "ea_t", "mp_dp")),
 }

@@ -91,7 +91,12 @@ def _gmis(mapped: MappedWorkflow, cores: int, origins: list[tuple[str, str]]) ->
     if len(mapped.groups) == 1:
         count = _gmi_per_gpu(workflow, cores, origins)
         return count, (count,)
-    sizes = split_groups(workflow, cores, origins)
+    if workflow.mode == "serve":
+        from gmiflow.passes.serving_groups import serving_groups  # few workflows serve
+
+        sizes = serving_groups(mapped, cores, origins)
+    else:
+        sizes = split_groups(workflow, cores, origins)
     return sum(sizes), sizes
 
 

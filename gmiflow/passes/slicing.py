@@ -48,7 +48,9 @@ def cut_slices(
     for component, devices in placed:
         for index, (group, count) in enumerate(zip(mapped.groups, group_sizes, strict=True)):
             _require_strata(workflow, num_env, stratum, len(devices) * count)
-            for device, (offset, size) in _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1):
+            pools = group_sizes[0] if len(group_sizes) > 1 and workflow.mode == "serve" else None
+            ranges = _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1, pools=pools)
+            for device, (offset, size) in ranges:
                 part = mapped.shares[index] / count if mapped.shares else 1.0 / sum(group_sizes)
                 slices.append(
                     Slice(
@@ -93,20 +95,27 @@ def divide_cores(cores: int, copies: int, group_sizes: Sequence[int], shares: Se
 
 
 def _ranges(
-    num_env: int, stratum: int, devices: Sequence[int], count: int, *, nested: bool
+    num_env: int, stratum: int, devices: Sequence[int], count: int, *, nested: bool, pools: int | None
 ) -> list[tuple[int, tuple[int, int]]]:
     """Device and (offset, number) of the environments of each GMI of a group.
 
-    With ``nested`` the environments of a device are the same for every group, so that no rollout leaves its device.
+    With ``nested`` the environments of a device are the same for every group, so that nothing leaves its device.
+    With ``pools``, the number of simulator GMIs on a device, each GMI has those of whole simulator GMIs: it acts for
+    them, or is one of them.
     """
     if not nested:
         places = [device for device in devices for _ in range(count)]
         return list(zip(places, cut(num_env, stratum, len(places)), strict=True))
-    return [
-        (device, (start + offset, size))
-        for device, (start, number) in zip(devices, cut(num_env, stratum, len(devices)), strict=True)
-        for offset, size in cut(number, stratum, count)
-    ]
+    found: list[tuple[int, tuple[int, int]]] = []
+    for device, (start, number) in zip(devices, cut(num_env, stratum, len(devices)), strict=True):
+        parts = cut(number, stratum, pools or count)
+        if pools is not None:
+            parts = [
+                (parts[first][0], sum(size for _, size in parts[first : first + members]))
+                for first, members in cut(pools, 1, count)
+            ]
+        found += [(device, (start + offset, size)) for offset, size in parts]
+    return found
 
 
 def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from gmiflow.passes.wiring import Wiring
 from gmiflow.syntax import ast
 
 _DEFAULTS: dict[str, Any] = {
-    "horizon": 1,
+    "horizon": 16,
     "iterations": 100,
     "checkpoint_every": 50,
     "seed": 0,

@@ -62,7 +62,8 @@ class Switchboard:
             GMIError: E0705, E0710, E0711.
         """
         training, gmi = program.training.name, program.gmi.id
-        members = next((plan.members for plan in program.collectives if plan.training == training), (gmi,))
+        alone = program.members or (gmi,)
+        members = next((plan.members for plan in program.collectives if plan.training == training), alone)
         name = f"{training}.control"
         if len(members) > 1 and self._here.issuperset(members):
             control = self._keep(self._local(name, members, gmi), stack)

@@ -30,6 +30,7 @@ class GMIContext:
             stop, checksums. It is separate from the gradient's group, which may live on the device.
         run_dir: where checkpoints go, or None to write none.
         resume: checkpoint to start from, or None.
+        policy: checkpoint whose policy a training that only serves takes, or None for a fresh one.
         turn: shared with the other GMIs of the process; held while stages run.
         stream: the GMI's own CUDA stream, on its share of the GPU; None on the CPU.
         links: the GMI's ends of its training's channels.
@@ -44,6 +45,7 @@ class GMIContext:
     control: Collective
     run_dir: Path | None = None
     resume: Path | None = None
+    policy: Path | None = None
     turn: Turn = field(default_factory=Turn)
     links: tuple[Link, ...] = ()
     weights_path: str = ""

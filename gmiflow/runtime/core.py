@@ -32,7 +32,7 @@ from gmiflow.runtime.execution.statistics import StatisticsQueue
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, DIVERGED, error
 from gmiflow.runtime.messages import Done, Message, Progress, Ready, Saved
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
-from gmiflow.runtime.stages import build_stages
+from gmiflow.runtime.stages import Stages, build_stages
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -99,7 +99,7 @@ class GMIRuntime:
         """
         start = time.perf_counter()
         context = self.context
-        self.stages = build_stages(context, self.clock)
+        self.stages = self._build_stages()
         self._episodes = EpisodeStatistics(context.gmi.num_env, context.device)
         self._execution = self._lowered()
         resumed = self._load() if context.resume is not None else False
@@ -116,6 +116,10 @@ class GMIRuntime:
                 new_episodes=context.resume is not None and not resumed,
             )
         )
+
+    def _build_stages(self) -> Stages:
+        """The stages of this GMI, set up."""
+        return build_stages(self.context, self.clock)
 
     def _lowered(self) -> EagerExecution:
         """The execution lowering that the plan names."""

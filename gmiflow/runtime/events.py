@@ -53,6 +53,8 @@ class Iteration:
         samples: that the trainers trained on in this iteration.
         channels: numbers of the channels, by name; empty without.
         lags: how many parts of rollouts the trainers took with which lag, in policy versions; empty without channels.
+        serving: of a training that only serves: "latency_p50_ms", "latency_p95_ms" and "latency_p99_ms" of a step,
+            "predictions_per_s", and "fairness" of the run so far (see `ServingSummary`).
     """
 
     training: str
@@ -72,6 +74,7 @@ class Iteration:
     samples: int = 0
     channels: dict[str, float] = field(default_factory=dict[str, float])
     lags: dict[str, int] = field(default_factory=dict[str, int])
+    serving: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +176,39 @@ class ReplicaSummary:
     half_width: float | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GMIServing:
+    """What one GMI of a training that only serves did; see `ServingSummary`.
+
+    Attributes:
+        timed_steps: steps, each of all its environments, that the latencies are of.
+    """
+
+    steps_per_s: float
+    latency_ms: dict[str, float]
+    timed_steps: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingSummary:
+    """What a training that only serves reached, its warm-up left out.
+
+    Attributes:
+        steps_per_s: environment steps per second of all GMIs, while all of them ran. Each takes one prediction.
+        latency_ms: "p50", "p95" and "p99" of the time from an observation to the next one, over all GMIs.
+        fairness: Jain's index of the steps per second of one environment, over the GMIs that simulate.
+        slowest_steps_per_s, fastest_steps_per_s: of one GMI.
+        gmis: by GMI id.
+    """
+
+    steps_per_s: float
+    latency_ms: dict[str, float]
+    fairness: float
+    slowest_steps_per_s: float
+    fastest_steps_per_s: float
+    gmis: dict[int, GMIServing]
+
+
 Event: TypeAlias = Started | Iteration | Checkpoint | Failure | Slow | Stopping | Restarting | Replacing | Finished
 
 
@@ -192,6 +228,7 @@ class RunResult:
         report: the summary on disk.
         restarts: how often the GMIs were started again.
         replicas: a summary per training with replicas.
+        serving: of trainings that only serve.
     """
 
     status: Status
@@ -206,3 +243,4 @@ class RunResult:
     training_s: dict[str, float] = field(default_factory=dict[str, float])
     restarts: int = 0
     replicas: tuple[ReplicaSummary, ...] = ()
+    serving: dict[str, ServingSummary] = field(default_factory=dict[str, ServingSummary])

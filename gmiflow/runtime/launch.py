@@ -48,6 +48,7 @@ def run_plan(
     run_dir: Path,
     *,
     resume: Path | None = None,
+    policy: Path | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
     limits: Limits | None = None,
     launcher: Launcher | None = None,
@@ -63,6 +64,7 @@ def run_plan(
         programs: directory of the generated programs.
         run_dir: directory of the run, made when missing; logs, metrics, checkpoints and the report go there.
         resume: checkpoint or run directory to go on from.
+        policy: checkpoint or run directory whose policy the trainings that only serve take.
         on_event: called in this thread with everything that happens; `Finished` is the last.
         limits: how long to be patient.
         launcher: how the processes are started; None for this machine's fork server.
@@ -78,6 +80,7 @@ def run_plan(
         programs=programs,
         directory=RunDirectory(run_dir.resolve()),
         resume=resume,
+        policy=policy,
         on_event=on_event,
         limits=limits or Limits(),
         launcher=launcher or LocalLauncher(),
@@ -131,6 +134,7 @@ class _Run:
     on_event: Callable[[Event], None]
     limits: Limits
     launcher: Launcher
+    policy: Path | None = None
     watch: Callable[[Supervisor], None] | None = None
 
     def attempt(self, backends: Mapping[str, GMIBackend], supervisors: list[Supervisor]) -> dict[str, Any]:
@@ -191,6 +195,8 @@ class _Run:
             arguments += ["--run-dir", str(self.directory.path)]
         if self.resume is not None:
             arguments += ["--resume", str(self.resume.resolve())]
+        if self.policy is not None:
+            arguments += ["--policy", str(self.policy.resolve())]
         return [*arguments, "--continue"] if again else arguments
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from gmiflow.plan import GMIPlan, TrainingPlan
 from gmiflow.runtime.events import Iteration
 from gmiflow.runtime.messages import Progress
+from gmiflow.runtime.serving_statistics import ServingStatistics
 from gmiflow.runtime.speed import WARM_UP, Speed
 
 WINDOW_EPISODES = 100
@@ -17,9 +18,9 @@ WINDOW_EPISODES = 100
 class TrainingMerger:
     """Collects what the GMIs of one training report.
 
-    An iteration is complete when all GMIs with the trainer have reported it, and those that only collect have
-    reported as many rollouts. These may be ahead: then their further rollouts count for the iterations to come, or
-    at once where rollouts may be dropped, since then the two do not count alike.
+    An iteration is complete when all GMIs with the trainer (in serving: with the simulator) have reported it, and the
+    others have reported as many rollouts. These may be ahead: then their further rollouts count for the iterations to
+    come, or at once where rollouts may be dropped, since then the two do not count alike.
 
     Attributes:
         latest: the last complete iteration, or None.
@@ -30,6 +31,7 @@ class TrainingMerger:
         seconds: wall-clock time of the iterations of this run.
         times: host seconds by GMI id, then by stage, and "communicate"; over this run.
         speed: of the iterations of this run after its warm-up.
+        serving: of a training that only serves.
     """
 
     def __init__(self, training: TrainingPlan, members: Sequence[GMIPlan]) -> None:
@@ -42,8 +44,13 @@ class TrainingMerger:
         self.times: dict[int, dict[str, float]] = {gmi.id: {} for gmi in members}
         self._on_gpu = any(gmi.backend != "cpu" for gmi in members)
         self.speed = Speed(warm_up=WARM_UP["cuda" if self._on_gpu else "cpu"])
-        trainers = {stage.name for stage in training.stages if stage.role == "trainer"}
-        self._closing = {gmi.id for gmi in members if not trainers or trainers.intersection(gmi.stages)}
+        role = "simulator" if training.mode == "serve" else "trainer"
+        named = {stage.name for stage in training.stages if stage.role == role}
+        self._closing = {gmi.id for gmi in members if not named or named.intersection(gmi.stages)}
+        self.serving: ServingStatistics | None = None
+        if training.mode == "serve":
+            simulating = [gmi for gmi in members if gmi.id in self._closing]
+            self.serving = ServingStatistics(simulating, self.speed.warm_up)
         self._reached = {gmi.id: 0 for gmi in members if gmi.id not in self._closing}
         self._in_step = all(edge.on_full == "block" for edge in training.edges)
         self._first = min(self._closing)
@@ -61,6 +68,8 @@ class TrainingMerger:
             self._rollouts.append(progress)
         else:
             self._waiting.setdefault(progress.iteration, []).append(progress)
+            if self.serving is not None:
+                self.serving.add(progress)
         iteration = min(self._waiting, default=None)
         if iteration is None or len(self._waiting[iteration]) < len(self._closing):
             return None
@@ -80,7 +89,8 @@ class TrainingMerger:
 
     def _merge(self, iteration: int, reports: list[Progress]) -> Iteration:
         closing = [report for report in reports if report.gmi in self._closing]
-        collecting = [report for report in reports if report.gmi not in self._closing] or closing
+        elsewhere = [report for report in reports if report.gmi not in self._closing]
+        collecting = elsewhere if elsewhere and self.serving is None else closing
         env_steps = sum(report.env_steps for report in reports)
         samples = sum(report.samples for report in reports)
         self.env_steps += env_steps
@@ -112,13 +122,26 @@ class TrainingMerger:
             samples=samples,
             channels=channels,
             lags=dict(sorted(lags.items(), key=lambda item: int(item[0]))),
-            stage_s=self._busiest(reports),
+            stage_s=self._busiest(reports) if self.serving is None else self._serving_terms(closing, elsewhere),
+            serving=self.serving.of_iteration(closing) if self.serving is not None else {},
         )
 
     def _busiest(self, reports: Sequence[Progress]) -> dict[str, float]:
         """Seconds by term, of the GMI that waited least for its peers."""
         terms = [terms_of(self.training, report, on_gpu=self._on_gpu) for report in reports]
         return max(terms, key=lambda spent: sum(spent.values()) - spent["communicate"])
+
+    def _serving_terms(self, simulating: Sequence[Progress], acting: Sequence[Progress]) -> dict[str, float]:
+        """Seconds by term, of the GMI that waited least; where agents are elsewhere, of theirs the busiest too."""
+        if not acting:
+            return self._busiest(simulating)
+        least = min(simulating, key=lambda report: report.communicate_s)
+        return {
+            "simulate": least.collect_s,
+            "infer": max(report.collect_s for report in acting),
+            "update": 0.0,
+            "communicate": least.communicate_s,
+        }
 
     def _windowed(self, episodes: int, return_sum: float, length_sum: float) -> tuple[float | None, float | None]:
         """Mean return and length over the latest iterations that hold `WINDOW_EPISODES` episodes."""

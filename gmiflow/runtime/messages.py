@@ -66,6 +66,7 @@ class Progress:
         samples: that the trainer of this GMI has trained on; equal to ``env_steps`` unless the mapping splits them.
         channels: numbers of this GMI's channels, by name.
         lags: how many parts of rollouts had which lag in policy versions (JSON makes the keys text).
+        latencies: how many steps took how long, in the buckets of `runtime.latency`; of trainings that only serve.
     """
 
     gmi: int
@@ -84,6 +85,7 @@ class Progress:
     samples: int = 0
     channels: dict[str, float] = field(default_factory=dict[str, float])
     lags: dict[str, int] = field(default_factory=dict[str, int])
+    latencies: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

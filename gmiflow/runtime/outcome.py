@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gmiflow.plan import LaunchPlan
-from gmiflow.runtime.events import Failure, ReplicaSummary, RunResult
+from gmiflow.runtime.events import Failure, GMIServing, ReplicaSummary, RunResult, ServingSummary
 from gmiflow.runtime.failure import RuntimeFailure
 from gmiflow.runtime.merge import TrainingMerger
 from gmiflow.runtime.predicted import Memory, against
@@ -30,7 +30,7 @@ def result_of(plan: LaunchPlan, supervisors: Sequence[Supervisor], directory: Ru
     checksums = {
         training.name: supervisor.done[first].checksum
         for training in plan.trainings
-        if (first := plan.members(training.name)[0].id) in supervisor.done
+        if (first := _with_policy(plan, training.name)) in supervisor.done
     }
     mean_return = {name: m.latest.mean_return if m.latest is not None else None for name, m in mergers.items()}
     return RunResult(
@@ -46,7 +46,20 @@ def result_of(plan: LaunchPlan, supervisors: Sequence[Supervisor], directory: Ru
         report=directory.report,
         restarts=len(supervisors) - 1,
         replicas=summaries(plan, mean_return),
+        serving={
+            name: summary
+            for name, merger in mergers.items()
+            if merger.serving is not None and (summary := merger.serving.summary()) is not None
+        },
     )
+
+
+def _with_policy(plan: LaunchPlan, training: str) -> int:
+    """Id of the first GMI of a training that has its policy: in a split serve workflow simulators have none."""
+    roles = {stage.name: stage.role for stage in plan.training(training).stages}
+    members = plan.members(training)
+    able = (gmi.id for gmi in members if any(roles[stage] != "simulator" for stage in gmi.stages))
+    return next(able, members[0].id)
 
 
 def not_started(failure: RuntimeFailure, directory: RunDirectory, wall_s: float) -> RunResult:
@@ -123,7 +136,9 @@ def _training(plan: LaunchPlan, supervisor: Supervisor, name: str, memory: Memor
     merger = supervisor.mergers[name]
     members = plan.members(name)
     latest = merger.latest
-    checksums = sorted({supervisor.done[g.id].checksum for g in members if g.id in supervisor.done})
+    checksums = sorted({supervisor.done[g.id].checksum for g in members if g.id in supervisor.done} - {""})
+    serving = merger.serving.summary() if merger.serving is not None else None
+    split = any(channel.training == name for channel in plan.channels)
     return {
         "seed": training.seed,
         "iterations": latest.iteration if latest is not None else 0,
@@ -132,7 +147,8 @@ def _training(plan: LaunchPlan, supervisor: Supervisor, name: str, memory: Memor
         "training_s": round(merger.seconds, 3),
         "env_steps_per_s": round(merger.env_steps / merger.seconds, 1) if merger.seconds else None,
         **against(training.prediction, merger.speed.rates(), memory),
-        **(_channels(merger) if any(channel.training == name for channel in plan.channels) else {}),
+        **(_channels(merger) if split and merger.serving is None else {}),
+        **(_serving(serving, merger) if serving is not None else {}),
         "mean_return": latest.mean_return if latest is not None else None,
         "episode_length": latest.episode_length if latest is not None else None,
         "metrics": latest.metrics if latest is not None else {},
@@ -146,10 +162,38 @@ def _training(plan: LaunchPlan, supervisor: Supervisor, name: str, memory: Memor
                 "slice": supervisor.slices[gmi.id],
                 "setup_s": round(supervisor.setup_s.get(gmi.id, 0.0), 4),
                 "seconds": {stage: round(s, 4) for stage, s in merger.times[gmi.id].items()},
+                **(_gmi_serving(serving.gmis[gmi.id]) if serving is not None and gmi.id in serving.gmis else {}),
             }
             for gmi in members
         ],
     }
+
+
+def _serving(summary: ServingSummary, merger: TrainingMerger) -> dict[str, Any]:
+    """Throughput, latency and fairness of a training that only serves; its speed is that of GMIs at their own pace."""
+    return {
+        "env_steps_per_s": round(summary.steps_per_s, 1),
+        "predictions_per_s": round(summary.steps_per_s, 1),
+        "latency_ms": _rounded(summary.latency_ms),
+        "fairness": {
+            "jain": round(summary.fairness, 4),
+            "slowest_env_steps_per_s": round(summary.slowest_steps_per_s, 1),
+            "fastest_env_steps_per_s": round(summary.fastest_steps_per_s, 1),
+        },
+        **({"channels": _rounded(merger.channels)} if merger.channels else {}),
+    }
+
+
+def _gmi_serving(gmi: GMIServing) -> dict[str, Any]:
+    return {
+        "env_steps_per_s": round(gmi.steps_per_s, 1),
+        "latency_ms": _rounded(gmi.latency_ms),
+        "timed_steps": gmi.timed_steps,
+    }
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 def _channels(merger: TrainingMerger) -> dict[str, Any]:
@@ -161,5 +205,5 @@ def _channels(merger: TrainingMerger) -> dict[str, Any]:
         "predictions_per_s": pps,
         "training_samples_per_s": ttop,
         "lags": lags,
-        "channels": {name: round(value, 4) for name, value in merger.channels.items()},
+        "channels": _rounded(merger.channels),
     }

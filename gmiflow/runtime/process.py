@@ -53,6 +53,7 @@ class Options:
     run_dir: Path | None
     resume: Path | None
     timeout_s: float
+    policy: Path | None = None
     go_on: bool = False
     mpi_node: str | None = None
 
@@ -93,6 +94,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where checkpoints go (none: not written)")
     parser.add_argument("--resume", type=Path, metavar="CHECKPOINT", help="checkpoint or run directory to go on from")
     parser.add_argument(
+        "--policy", type=Path, metavar="CHECKPOINT", help="checkpoint or run directory whose policy is served"
+    )
+    parser.add_argument(
         "--continue", action="store_true", dest="go_on", help="go on from the last checkpoint in --run-dir, if any"
     )
     parser.add_argument(
@@ -107,6 +111,7 @@ def chosen_options(given: argparse.Namespace) -> Options:
         rendezvous=given.rendezvous,
         run_dir=given.run_dir,
         resume=given.resume,
+        policy=given.policy,
         timeout_s=given.timeout_s,
         go_on=given.go_on,
         mpi_node=given.mpi_node,
@@ -215,7 +220,8 @@ class _Worker:
             collectives=collectives,
             control=control,
             run_dir=options.run_dir,
-            resume=options.checkpoint(training.name),
+            resume=options.checkpoint(training.name) if training.mode != "serve" else None,
+            policy=find_checkpoint(options.policy, training.name) if options.policy is not None else None,
             turn=switchboard.turn,
             links=links,
             weights_path=weights_path(self._rendezvous, training.name),

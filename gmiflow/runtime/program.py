@@ -16,7 +16,8 @@ class Program:
         gmi: this GMI.
         training: the training it works for, with its stages and edges.
         collectives: the groups that this GMI is a member of.
-        channels: all channels of the training; empty unless the mapping splits agent and trainer.
+        channels: all channels of the training; empty unless the mapping splits roles.
+        members: ids of all GMIs of a training that only serves; they start together.
     """
 
     gmis: int
@@ -24,3 +25,4 @@ class Program:
     training: TrainingPlan
     collectives: tuple[CollectivePlan, ...]
     channels: tuple[ChannelPlan, ...] = ()
+    members: tuple[int, ...] = ()

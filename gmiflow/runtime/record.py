@@ -33,6 +33,7 @@ def scalars(event: Iteration) -> dict[str, float]:
         **{f"train/{name}": value for name, value in event.metrics.items()},
         **{f"simulator/{name}": value for name, value in event.diagnostics.items()},
         **_channel_scalars(event),
+        **{f"serving/{name}": value for name, value in event.serving.items()},
     }
     return {tag: float(value) for tag, value in values.items() if value is not None}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -149,12 +150,7 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     elsewhere = trainer_plan is None and "trainer" in wanted
     if simulator_plan is None or agent_plan is None or (elsewhere and not context.program.channels):
         raise error(NOT_SUPPORTED, f"the mapping {context.training.mapping} splits roles over GMIs")
-    noise = CounterNoise(
-        seed=context.training.seed,
-        num_env=context.gmi.num_env,
-        env_offset=context.gmi.env_offset,
-        device=context.device,
-    )
+    noise = _noise(context)
     communicator = context.collective()
 
     clock.enter(clock.index(agent_plan.name))
@@ -165,12 +161,7 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
         acting = _policy_of(agent, _stage_context(context, agent_plan, communicator, noise, None))
     agent.setup(_stage_context(context, agent_plan, communicator, noise, acting))
 
-    clock.enter(clock.index(simulator_plan.name))
-    if simulator_plan.python is None:
-        simulator = _construct(simulator_plan, Simulator, clock)
-    else:
-        simulator = _watched(ForeignSimulator(simulator_plan, context.training), simulator_plan, clock)
-    simulator.setup(_stage_context(context, simulator_plan, communicator, noise, None))
+    simulator = _simulator(context, simulator_plan, communicator, noise, clock)
 
     trainer = None
     if trainer_plan is not None:
@@ -180,6 +171,65 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     clock.enter(RUNTIME)
     return Stages(
         simulator=simulator, agent=agent, trainer=trainer, policy=policy, clock=clock, simulator_plan=simulator_plan
+    )
+
+
+def _simulator(
+    context: GMIContext, plan: StagePlan, communicator: Communicator, noise: CounterNoise, clock: StageClock
+) -> Simulator:
+    """A simulator that is set up, in this interpreter or its own."""
+    clock.enter(clock.index(plan.name))
+    if plan.python is None:
+        simulator = _construct(plan, Simulator, clock)
+    else:
+        simulator = _watched(ForeignSimulator(plan, context.training), plan, clock)
+    simulator.setup(_stage_context(context, plan, communicator, noise, None))
+    return simulator
+
+
+def build_simulator(context: GMIContext, clock: StageClock) -> tuple[Simulator, StagePlan]:
+    """The simulator of a GMI that has no agent, set up.
+
+    Raises:
+        GMIError: E0709 for a bad entry, E0710 for a GMI without the simulator.
+    """
+    plan = stage_of(context, "simulator")
+    if plan is None:
+        raise error(NOT_SUPPORTED, f"the mapping {context.training.mapping} splits roles over GMIs")
+    simulator = _simulator(context, plan, context.collective(), _noise(context), clock)
+    clock.enter(RUNTIME)
+    return simulator, plan
+
+
+def build_agents(
+    context: GMIContext, clock: StageClock, ranges: Sequence[tuple[int, int]]
+) -> tuple[list[Agent], nn.Module]:
+    """The agents of a GMI that has no simulator, one for each (offset, number) of environments, and their one policy.
+
+    Raises:
+        GMIError: E0709 for a bad entry, E0710 for a GMI without the agent.
+    """
+    plan = stage_of(context, "agent")
+    if plan is None:
+        raise error(NOT_SUPPORTED, f"the mapping {context.training.mapping} splits roles over GMIs")
+    clock.enter(clock.index(plan.name))
+    whole = _stage_context(context, plan, context.collective(), _noise(context), None)
+    policy = _policy_of(load_entry(plan.entry, Agent), whole)
+    agents: list[Agent] = []
+    for env_offset, num_env in ranges:
+        noise = CounterNoise(seed=context.training.seed, num_env=num_env, env_offset=env_offset, device=context.device)
+        agent = _construct(plan, Agent, clock)
+        agent.setup(dataclasses.replace(whole, num_env=num_env, env_offset=env_offset, noise=noise, policy=policy))
+        agents.append(agent)
+    clock.enter(RUNTIME)
+    return agents, policy
+
+
+def _noise(context: GMIContext) -> CounterNoise:
+    """Random numbers for all environments of the GMI."""
+    gmi = context.gmi
+    return CounterNoise(
+        seed=context.training.seed, num_env=gmi.num_env, env_offset=gmi.env_offset, device=context.device
     )
 
 
@@ -194,9 +244,7 @@ def build_trainer(context: GMIContext, clock: StageClock) -> tuple[Trainer, nn.M
     agent_plan = next((stage for stage in training.stages if stage.role == "agent"), None)
     if plan is None or agent_plan is None:
         raise error(NOT_SUPPORTED, f"the mapping {training.mapping} splits roles over GMIs")
-    noise = CounterNoise(
-        seed=training.seed, num_env=context.gmi.num_env, env_offset=context.gmi.env_offset, device=context.device
-    )
+    noise = _noise(context)
     communicator = context.collective()
     clock.enter(clock.index(agent_plan.name))
     policy = _policy_of(

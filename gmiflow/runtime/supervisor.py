@@ -83,7 +83,7 @@ class Supervisor:
         self._start = self._looked = time.monotonic()
         self._stop_at = self._kill_at = self._abandon_at = float("inf")
         self._terminating = self._all_ready = False
-        restarted = {training.name for training in plan.trainings if training.on_failure == "restart"}
+        restarted = {t.name for t in plan.trainings if t.on_failure == "restart" and t.mode != "serve"}
         self._replaceable = {gmi for c in plan.channels if c.training in restarted for gmi in c.producers}
         self._server_alive = True
         progress = rendezvous.progress()
@@ -120,9 +120,12 @@ class Supervisor:
 
     @property
     def lowering(self) -> Mapping[str, dict[str, str]]:
-        """How the parts of an iteration run, by training; all its GMIs do the same."""
-        ready = [(member.plan.training, member.ready) for member in self._members.values()]
-        return {training: message.lowering for training, message in ready if message is not None}
+        """How the parts of an iteration run, by training; all its GMIs with the same stages do the same."""
+        found: dict[str, dict[str, str]] = {}
+        for member in self._members.values():
+            if member.ready is not None:
+                found.setdefault(member.plan.training, {}).update(member.ready.lowering)
+        return found
 
     @property
     def processes(self) -> Mapping[int, int]:

@@ -39,7 +39,13 @@ exit "$status"
 
 
 def job_script(
-    plan: LaunchPlan, run_dir: Path, *, nodes: int = 1, options: Sequence[str] = (), resume: Path | None = None
+    plan: LaunchPlan,
+    run_dir: Path,
+    *,
+    nodes: int = 1,
+    options: Sequence[str] = (),
+    resume: Path | None = None,
+    policy: Path | None = None,
 ) -> str:
     """The text of the script.
 
@@ -49,6 +55,7 @@ def job_script(
         nodes: how many machines; processes and GPUs are spread over them evenly.
         options: further words for `#SBATCH` lines, such as "--partition=gpu".
         resume: checkpoint or run directory to go on from.
+        policy: checkpoint or run directory whose policy is served.
 
     Raises:
         GMIError: E0711 when processes or GPUs do not spread evenly, or a word has a line end.
@@ -75,6 +82,7 @@ def job_script(
     python = shlex.quote(sys.executable)
     watch = f'{python} -m gmiflow.cli run "$run/plan.json" --run-dir "$run" --launcher attach'
     watch += f" --resume {shlex.quote(str(resume.resolve()))}" if resume is not None else ""
+    watch += f" --from {shlex.quote(str(policy.resolve()))}" if policy is not None else ""
     mpi = " --mpi=pmix" if nodes > 1 else ""
     gpus = "" if plan.target.device == "cpu" else " --gpu-bind=none"
     return _TEMPLATE.format(

@@ -18,6 +18,10 @@ __all__ = ["AgentRuntime", "TrainerRuntime", "make_runtime"]
 
 def make_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> GMIRuntime:
     """The runtime for what the GMI holds: all roles, or one half of a split."""
+    if context.training.mode == "serve":
+        from gmiflow.runtime.serve import make_serving_runtime  # few trainings only serve
+
+        return make_serving_runtime(context, reporter, clock)
     if context.id in context.consumers:
         return TrainerRuntime(context, reporter, clock)
     kind = AgentRuntime if context.id in context.producers else GMIRuntime

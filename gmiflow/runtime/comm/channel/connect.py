@@ -11,6 +11,7 @@ from gmiflow.runtime.comm.channel.dispenser import Dispenser
 from gmiflow.runtime.comm.channel.migrator import Link
 from gmiflow.runtime.comm.channel.packer import Memory, SlotLayout
 from gmiflow.runtime.comm.channel.ring import Ring, RingShape
+from gmiflow.runtime.comm.channel.steps import step_kinds
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
 
@@ -56,14 +57,16 @@ def _open(
     stack: contextlib.ExitStack,
 ) -> Link:
     training = program.training
-    layout = SlotLayout(Dispenser(training).kinds, plan.groups, horizon=training.horizon, num_env=plan.num_env)
+    serves = training.mode == "serve"
+    kinds = step_kinds(training) if serves else Dispenser(training).kinds
+    layout = SlotLayout(kinds, plan.groups, horizon=1 if serves else training.horizon, num_env=plan.num_env)
     shape = RingShape(
         name=plan.name,
         producers=plan.producers,
         consumer=plan.consumer,
         slots=min(plan.depth, training.max_staleness) + 1,
         drop=plan.on_full == "drop_oldest",
-        replaceable=training.on_failure == "restart",
+        replaceable=training.on_failure == "restart" and not serves,
         where="device" if plan.kind == "ipc" else "host",
     )
     member = program.gmi.id

@@ -95,7 +95,7 @@ class Watch:
                 raise error(COLLECTIVE_TIMED_OUT, f"GMI {gmi} {came} {self._what} within {self.timeout_s:g} s")
 
 
-def wait_for(ready: Callable[[], bool], look: Callable[[float], None]) -> float:
+def wait_for(ready: Callable[[], bool], look: Callable[[float], None], *, yields: int = YIELDS) -> float:
     """Return when ``ready``; the seconds that it took.
 
     Offers the core to others first, then sleeps briefly: a wait costs little when both ends come together,
@@ -104,11 +104,12 @@ def wait_for(ready: Callable[[], bool], look: Callable[[float], None]) -> float:
     Args:
         ready: looked at again and again; must be cheap.
         look: called now and then with the seconds waited; raises when it is of no use to wait on.
+        yields: times that the core is offered to others before sleeping.
     """
     if ready():
         return 0.0
     start = next_look = time.monotonic()
-    for _ in range(YIELDS):
+    for _ in range(yields):
         os.sched_yield()
         if ready():
             return time.monotonic() - start

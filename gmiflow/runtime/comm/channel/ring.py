@@ -190,12 +190,28 @@ class Ring:
         self._fence()
         self._own.words[_PUBLISHED] = position + 1
 
+    @property
+    def answered(self) -> bool:
+        """Whether the consumer has given back all that this producer has put in, and what it wrote there is seen."""
+        if self.pending:
+            return False
+        self._fence()
+        return True
+
     # ---- consumer ---------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
         """Whether a rollout of all producers is there."""
         released = self.consumer.words[_RELEASED]
         return all(producer.words[_PUBLISHED] > released for producer in self.producers)
+
+    @property
+    def asked(self) -> bool:
+        """As `ready`; what the producers wrote is seen."""
+        if not self.ready():
+            return False
+        self._fence()
+        return True
 
     def look(self, waited_s: float) -> None:
         """Raise when a member that has not put in the next rollout will not; see `Watch.look`."""

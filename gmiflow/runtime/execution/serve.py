@@ -1,0 +1,162 @@
+"""The iteration of a training that only serves: a rollout whose steps are timed, and nothing after it."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from gmiflow.api import Ports, Simulator, StageContext
+from gmiflow.plan import TrainingPlan
+from gmiflow.runtime.execution.clock import RUNTIME, StageClock
+from gmiflow.runtime.execution.eager import EagerExecution
+from gmiflow.runtime.execution.episodes import EpisodeStatistics
+from gmiflow.runtime.execution.graph import collect_obstacle
+from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.rollout import Rollout
+from gmiflow.runtime.execution.step_timer import StepTimer
+from gmiflow.runtime.stages import Stages
+
+
+class ServeExecution(EagerExecution):
+    """Agent and simulator in turn: `eager`, or `graph` with the rollout as one CUDA graph.
+
+    A step is what a caller would wait for: from an observation to the next one. `Agent.finish` is not called, since
+    nobody wants its value. On a GPU there are two rollouts, so that one can be timed while the other runs.
+
+    Attributes:
+        timed: timers of the rollouts whose numbers are on their way to the host, the oldest first.
+    """
+
+    def __init__(
+        self,
+        training: TrainingPlan,
+        stages: Stages,
+        episodes: EpisodeStatistics,
+        make_rollout: Callable[[], Rollout],
+        clock: StageClock,
+        *,
+        agent_here: bool = True,
+    ) -> None:
+        """Prepare; without ``agent_here`` the agent of ``stages`` stands for one in another GMI."""
+        device = episodes.totals.device
+        rollouts = [make_rollout() for _ in range(2 if device.type == "cuda" else 1)]
+        super().__init__(training, stages, episodes, rollouts[0], clock)
+        if not agent_here:
+            self._agent = RUNTIME
+        planned = training.execution == "graph" and agent_here
+        timers = [StepTimer(training.horizon, self._stream) for _ in rollouts]
+        self._turns = [
+            (
+                rollout,
+                timer,
+                Part(
+                    f"collect {index}",
+                    functools.partial(self._serve_into, rollout, timer),
+                    stream=self._stream,
+                    reason=collect_obstacle(stages) if planned else "",
+                    planned=planned,
+                ),
+            )
+            for index, (rollout, timer) in enumerate(zip(rollouts, timers, strict=True))
+        ]
+        self._next = 0
+        self._collecting = self._turns[0][2]
+        self.timed: deque[StepTimer] = deque()
+
+    def parts(self) -> tuple[Part[Any], ...]:
+        """As in the base class: one rollout per timer."""
+        return tuple(part for _, _, part in self._turns)
+
+    @property
+    def lowering(self) -> dict[str, str]:
+        """As `EagerExecution.lowering`, of the rollout alone."""
+        return {"collect": self._collecting.lowering}
+
+    def collect(self) -> None:
+        """Enqueue one rollout."""
+        self.rollout, timer, self._collecting = self._turns[self._next]
+        self._next = (self._next + 1) % len(self._turns)
+        self.timed.append(timer)
+        super().collect()
+
+    def learn(self) -> Mapping[str, Tensor]:
+        """Nothing: there is no trainer."""
+        self.skip()
+        return {}
+
+    def _serve_into(self, rollout: Rollout, timer: StepTimer) -> None:
+        agent, simulator, routes, clock = self._stages.agent, self._stages.simulator, self._routes, self._clock
+        outputs = self._outputs
+        timer.mark(0)
+        for step in range(self._horizon):
+            clock.enter(self._agent)
+            acted = agent.act({port: outputs[source] for port, source in routes.to_agent.items()})
+            self._check(rollout, routes.agent, acted)
+            clock.enter(self._simulator)
+            outputs = simulator.step({port: acted[source] for port, source in routes.to_simulator.items()})
+            self._check(rollout, routes.simulator, outputs)
+            clock.enter(RUNTIME)
+            rollout.store(routes.simulator, step, outputs)
+            timer.mark(step + 1)
+        self._checked = True
+        self._outputs = outputs
+        self.episodes.add(rollout.reward, rollout.terminated, rollout.truncated)
+
+
+class StepSimulator(Simulator):
+    """A simulator whose every step is one CUDA graph: where actions come from another GMI, a rollout cannot be one.
+
+    Everything but `step` goes to the simulator that it wraps. The actions must be the same tensors in every step.
+    """
+
+    def __init__(self, simulator: Simulator, make_part: Callable[[Callable[[], Ports], str], Part[Ports]]) -> None:
+        """Wrap; ``make_part`` makes the part from the step and the reason why it cannot be captured, or ""."""
+        self._simulator = simulator
+        self._make_part = make_part
+        self._part: Part[Ports] | None = None
+        name = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
+        self._reason = "" if simulator.capturable else name
+
+    @property
+    def lowering(self) -> str:
+        """How a step runs; see `Part.lowering`."""
+        return f"eager: {self._reason}" if self._reason else "graph"
+
+    def setup(self, context: StageContext) -> None:
+        """Nothing: it is set up."""
+
+    def reset(self) -> Ports:
+        """As the simulator's."""
+        return self._simulator.reset()
+
+    def step(self, inputs: Ports) -> Ports:
+        """One step; ``inputs`` count at the first call only."""
+        if self._part is None:
+            self._part = self._make_part(functools.partial(self._simulator.step, inputs), self._reason)
+        return self._part()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As the simulator's."""
+        return self._simulator.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """As the simulator's."""
+        self._simulator.load_state_dict(state)
+
+    def observe(self) -> Ports:
+        """As the simulator's."""
+        return self._simulator.observe()
+
+    def diagnostics(self) -> dict[str, Any]:
+        """As the simulator's."""
+        return self._simulator.diagnostics()
+
+    def close(self) -> None:
+        """Release the graph, then the simulator."""
+        if self._part is not None:
+            self._part.close()
+        self._simulator.close()

@@ -1,0 +1,312 @@
+"""The runtimes of trainings that only serve: simulator and agent in one GMI, or in two that meet in every step.
+
+Every GMI goes at its own pace: they start together and nobody waits for others after that, but a simulator for its
+agent. Nothing is learned, so nothing is saved. What is reported is how many steps there were and how long each took.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gmiflow.api import Ports
+from gmiflow.runtime.checkpoint import CheckpointReader, require_equal_weights, weights_checksum
+from gmiflow.runtime.comm.channel.presence import wait_for
+from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, RemoteAgent, Seat
+from gmiflow.runtime.context import GMIContext
+from gmiflow.runtime.core import GMIRuntime, Reporter, at_work
+from gmiflow.runtime.execution.clock import StageClock
+from gmiflow.runtime.execution.eager import EagerExecution
+from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.rollout import Rollout, Routes
+from gmiflow.runtime.execution.serve import ServeExecution, StepSimulator
+from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
+from gmiflow.runtime.latency import buckets
+from gmiflow.runtime.messages import Done, Progress, Ready
+from gmiflow.runtime.run_directory import POLICY
+from gmiflow.runtime.stages import Stages, build_agents, build_simulator, build_stages
+
+__all__ = ["AgentServer", "ServeRuntime", "SimulatorRuntime", "make_serving_runtime"]
+
+
+def make_serving_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> GMIRuntime:
+    """The runtime for what the GMI of a serve workflow holds: both roles, or one of them."""
+    if context.id in context.consumers:
+        return AgentServer(context, reporter, clock)
+    kind = SimulatorRuntime if context.id in context.producers else ServeRuntime
+    return kind(context, reporter, clock)
+
+
+class ServeRuntime(GMIRuntime):
+    """Simulator and agent in one GMI."""
+
+    def _build_stages(self) -> Stages:
+        """As in the base class, with the policy of a checkpoint if one is given; E0707 when it does not fit."""
+        stages = build_stages(self.context, self.clock)
+        load_policy(self.context, stages.policy)
+        return stages
+
+    def _lowered(self) -> EagerExecution:
+        self._serving = ServeExecution(
+            self.context.training, self.stages, self._episodes, self._rollout, self.clock, agent_here=True
+        )
+        return self._serving
+
+    def _rollout(self) -> Rollout:
+        context = self.context
+        return Rollout(
+            Routes(context.training),
+            horizon=context.training.horizon,
+            num_env=context.gmi.num_env,
+            device=context.device,
+        )
+
+    def finish(self) -> None:
+        """Report what is on its way, say goodbye; peers may go on for long."""
+        self._report(flush=True)
+        self._reporter.send(
+            Done(gmi=self.context.id, iteration=self.iteration, stopped=self._stopped, checksum=self._own_checksum())
+        )
+
+    def _finish_iteration(self) -> None:
+        self.iteration += 1
+        if self._learned < self.iteration:  # a user's loop may collect without learning
+            self._skip()
+        self._report()
+        self._stopped = self._reporter.stop_requested
+
+    def _completed(self, progress: Progress) -> Progress:
+        """Without samples of a trainer, with the time of every step."""
+        seconds = self._serving.timed.popleft().seconds(progress.collect_s)
+        latencies = {str(bucket): count for bucket, count in sorted(buckets(seconds).items())}
+        return dataclasses.replace(progress, samples=0, latencies=latencies)
+
+    @at_work
+    def _own_checksum(self) -> str:
+        own = weights_checksum(self._policy.state_dict())
+        return require_equal_weights(own, own, self.context.training.name)
+
+
+class SimulatorRuntime(ServeRuntime):
+    """The simulator; the agent is in another GMI."""
+
+    def _build_stages(self) -> Stages:
+        context = self.context
+        simulator, plan = build_simulator(context, self.clock)
+        self._remote = RemoteAgent(context.links[0], context.training, context.device, context.turn)
+        self._told_wait_s, self._told_bytes = 0.0, 0
+        self._steps: StepSimulator | None = None
+        if context.training.execution == "graph":
+            stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
+            simulator = self._steps = StepSimulator(simulator, functools.partial(_step_part, stream))
+        return Stages(
+            simulator=simulator,
+            agent=self._remote,
+            trainer=None,
+            policy=nn.Module(),
+            clock=self.clock,
+            simulator_plan=plan,
+        )
+
+    def _lowered(self) -> EagerExecution:
+        self._serving = _Asking(
+            self.context.training, self.stages, self._episodes, self._rollout, self.clock, agent_here=False
+        )
+        self._serving.steps = self._steps
+        return self._serving
+
+    def stop(self) -> None:
+        """As `GMIRuntime.stop`; leaves the channel."""
+        super().stop()
+        for link in self.context.links:
+            link.close()
+
+    def _completed(self, progress: Progress) -> Progress:
+        """Waiting for actions counts as communicating."""
+        waited, moved = self._remote.wait_s - self._told_wait_s, self._remote.bytes - self._told_bytes
+        self._told_wait_s, self._told_bytes = self._remote.wait_s, self._remote.bytes
+        channels = {"simulator_wait_s": waited, "moved_bytes": float(moved)}
+        completed = super()._completed(progress)
+        collect_s = max(0.0, progress.collect_s - waited)
+        return dataclasses.replace(completed, collect_s=collect_s, communicate_s=waited, channels=channels)
+
+    @at_work
+    def _agreed_checksum(self) -> str:
+        """Start together with the others; there are no weights here to compare."""
+        neutral = torch.full((2,), torch.iinfo(torch.int64).min)
+        self.context.control.all_reduce(neutral, "max")
+        return ""
+
+    def _own_checksum(self) -> str:
+        return ""
+
+
+class _Asking(ServeExecution):
+    """A rollout whose actions come from another GMI.
+
+    Attributes:
+        steps: the simulator when its steps are to be captured.
+    """
+
+    steps: StepSimulator | None = None
+
+    @property
+    def lowering(self) -> dict[str, str]:
+        """How a step of the simulator runs."""
+        return {"simulate": self.steps.lowering if self.steps is not None else "eager"}
+
+
+class AgentServer(GMIRuntime):
+    """The agent; the simulators that it acts for are in other GMIs, and each is served when it asks.
+
+    An iteration is over when every simulator has had the answers of one more rollout, or has left.
+    """
+
+    @at_work
+    def setup(self) -> None:
+        """Build an agent for each simulator, around one policy, and start together with the others.
+
+        Raises:
+            GMIError: E0706 to E0710.
+        """
+        start = time.perf_counter()
+        context, training = self.context, self.context.training
+        plans = [link.plan for link in context.links]
+        agents, self._served = build_agents(context, self.clock, [(p.env_offset, p.num_env) for p in plans])
+        load_policy(context, self._served)
+        name = next(stage.name for stage in training.stages if stage.role == "agent")
+        self._index = self.clock.index(name)
+        self._parts: list[Part[None]] = []
+        self._open = [
+            Seat(link, training, agent, context.device, functools.partial(self._lower, agent.capturable))
+            for link, agent in zip(context.links, agents, strict=True)
+        ]
+        self._wait_s = self._act_s = 0.0
+        self._answers = 0
+        self._agreed_checksum()
+        setup_s = time.perf_counter() - start
+        self.clock.take()
+        lowering = {"infer": self._parts[0].lowering}
+        self._reporter.send(Ready(gmi=context.id, iteration=0, setup_s=setup_s, lowering=lowering))
+
+    def _lower(self, capturable: bool, compute: Callable[[], None]) -> Callable[[], None]:
+        context = self.context
+        planned = context.training.execution == "graph"
+        obstacle = "" if capturable else "the agent's `act` may wait for the device (capturable is False)"
+        part = Part(
+            f"act {len(self._parts)}",
+            compute,
+            stream=torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None,
+            reason=obstacle if planned else "",
+            planned=planned,
+        )
+        self._parts.append(part)
+        return part
+
+    def iterations(self) -> Iterator[int]:
+        """The numbers of the iterations, until all simulators have left."""
+        self._reported_s = time.perf_counter()
+        while self._open:
+            before = self._answers
+            yield self.iteration + 1
+            if self._answers > before:
+                self._finish_iteration()
+
+    @at_work
+    def collect(self) -> None:
+        """Act for whoever asks, until the iteration is over."""
+        wanted = (self.iteration + 1) * self.context.training.horizon
+        while any(seat.answers < wanted for seat in self._open):
+            with self.context.turn.yielded():
+                self._wait_s += wait_for(self._something_to_do, self._look, yields=STEP_YIELDS)
+            for seat in self._open:
+                if seat.asked:
+                    self._answer(seat)
+            self._open = [seat for seat in self._open if not seat.left]
+
+    def _something_to_do(self) -> bool:
+        return any(seat.asked or seat.left for seat in self._open)
+
+    def _look(self, waited_s: float) -> None:
+        for seat in self._open:
+            seat.look(waited_s)
+
+    def _answer(self, seat: Seat) -> None:
+        self.clock.enter(self._index)
+        start = time.perf_counter()
+        seat.answer()
+        self._act_s += time.perf_counter() - start
+        self._answers += 1
+        self.clock.enter(0)
+
+    def learn(self) -> Mapping[str, Tensor]:
+        """Nothing: there is no trainer."""
+        return {}
+
+    def finish(self) -> None:
+        """Say goodbye."""
+        own = weights_checksum(self._policy.state_dict())
+        checksum = require_equal_weights(own, own, self.context.training.name)
+        self._reporter.send(Done(gmi=self.context.id, iteration=self.iteration, stopped=False, checksum=checksum))
+
+    def stop(self) -> None:
+        """Release the graphs and leave the channels."""
+        for part in getattr(self, "_parts", []):
+            part.close()
+        for link in self.context.links:
+            link.close()
+
+    def _finish_iteration(self) -> None:
+        self.iteration += 1
+        now = time.perf_counter()
+        iteration_s, self._reported_s = now - self._reported_s, now
+        self._reporter.send(
+            Progress(
+                gmi=self.context.id,
+                iteration=self.iteration,
+                env_steps=0,
+                iteration_s=iteration_s,
+                collect_s=self._act_s,
+                learn_s=0.0,
+                communicate_s=self._wait_s,
+                episodes=0,
+                return_sum=0.0,
+                length_sum=0.0,
+                stage_s=self.clock.take(),
+                metrics={},
+                diagnostics={},
+                channels={"agent_wait_s": self._wait_s},
+            )
+        )
+        self._wait_s = self._act_s = 0.0
+
+    def _settle(self) -> None:
+        """Every answer has waited for the device."""
+
+    @property
+    def _policy(self) -> nn.Module:
+        return self._served
+
+
+def load_policy(context: GMIContext, policy: nn.Module) -> None:
+    """Give ``policy`` the weights of the context's checkpoint, if there is one.
+
+    Raises:
+        GMIError: E0707 when it is of another policy.
+    """
+    if context.policy is None:
+        return
+    reader = CheckpointReader(context.policy)
+    try:
+        policy.load_state_dict(reader.shared(POLICY))
+    except RuntimeError as problem:
+        raise error(CHECKPOINT_UNUSABLE, f"the policy in {reader.path} is another one: {problem}") from problem
+
+
+def _step_part(stream: torch.cuda.Stream | None, step: Callable[[], Ports], reason: str) -> Part[Ports]:
+    return Part("simulate", step, stream=stream, reason=reason)
