@@ -39,11 +39,16 @@ def promise(plan: LaunchPlan) -> list[str]:
 
 def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
     gmis = plan.members(training.name)
-    sizes = sorted({gmi.num_env for gmi in gmis}, reverse=True)
-    per_gmi = " or ".join(map(str, sizes))
     kinds = sorted({group.kind for group in plan.collectives if group.training == training.name})
     collective = f"gradients reduced by {', '.join(kinds)}" if kinds else "no collective"
-    count = f"{len(gmis)} GMI{'s' if len(gmis) > 1 else ''}"
+    channels = [channel for channel in plan.channels if channel.training == training.name]
+    acting = {channel.consumer for channel in channels} if training.mode == "serve" else set[int]()
+    if acting:
+        collective = f"steps cross by {', '.join(sorted({channel.kind for channel in channels}))}"
+    own = [gmi for gmi in gmis if gmi.id not in acting]
+    per_gmi = " or ".join(map(str, sorted({gmi.num_env for gmi in own}, reverse=True)))
+    count = f"{len(own)} GMI{'s' if len(own) > 1 else ''}"
+    count += f" that simulate{'s' if len(own) == 1 else ''}, {len(acting)} for their actions" if acting else ""
     return (
         f"{training.name}: num_env {training.num_env} = {per_gmi} on each of {count}, horizon {training.horizon}, "
         f"{training.iterations} iterations, seed {training.seed}; mapping {training.mapping}, "

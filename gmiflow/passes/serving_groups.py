@@ -32,11 +32,11 @@ def serving_groups(mapped: MappedWorkflow, cores: int, origins: list[tuple[str, 
 def _pairs(workflow: Workflow, cores: int) -> tuple[tuple[int, int], str]:
     """`dp_mp` in serving: every simulator GMI has an agent GMI of its own."""
     target = workflow.target
-    given = {
-        f"{name} = {value}": value
-        for name, value in (("simulators", target.simulators), ("agents", target.agents))
-        if value != "auto"
-    }
+    given: dict[str, int] = {}
+    if target.simulators != "auto":
+        given[f"simulators = {target.simulators}"] = target.simulators
+    if target.agents != "auto":
+        given[f"agents = {target.agents}"] = target.agents
     if target.gmi_per_gpu != "auto":
         if target.gmi_per_gpu % 2:
             note = "an even `gmi_per_gpu`; `mapping = mp_dp` lets simulators share an agent, `dp_only` needs no pairs"
