@@ -66,7 +66,8 @@ def _prepare(
     groups = {c.name: LocalGroup(c.name, c.members, timeout_s=20) for c in plan.collectives}
     control = {}
     for gmi in plan.gmis:
-        own = next((c.members for c in plan.collectives if gmi.id in c.members), (gmi.id,))
+        alone = program_of(plan, gmi.id).members or (gmi.id,)
+        own = next((c.members for c in plan.collectives if gmi.id in c.members), alone)
         if gmi.id == own[0]:
             control.update(dict.fromkeys(own, LocalGroup(f"{gmi.training}.control", own, timeout_s=20)))
     runtimes, collectors = [], []

@@ -166,6 +166,57 @@ def split_plan(
     return dataclasses.replace(whole, gmis=tuple(gmis), channels=tuple(channels), collectives=collectives)
 
 
+STEP_GROUPS = (("sim.obs",), ("actor.action",))
+
+
+def serve_plan(mapping: Any = "dp_only", *, simulators: int = 1, agents: int = 1, **changes: Any) -> LaunchPlan:
+    """Simulator and agent without a trainer; in a split mapping the simulators' GMIs come first."""
+    training = training_plan(**{"name": "serve", "mode": "serve", "mapping": mapping, **changes})
+    training = dataclasses.replace(training, stages=training.stages[:2], edges=EDGES[:2])
+    whole = launch_plan(training, gmis=1)
+    groups = (
+        [(simulators, ("sim", "actor"))] if mapping == "dp_only" else [(simulators, ("sim",)), (agents, ("actor",))]
+    )
+    total = sum(count for count, _ in groups)
+    gmis: list[GMIPlan] = []
+    for count, stages in groups:
+        size = training.num_env // count
+        for rank in range(count):
+            gmis.append(
+                dataclasses.replace(
+                    whole.gmis[0],
+                    id=len(gmis),
+                    program=f"gmi_{len(gmis):02d}.py",
+                    share=1 / total,
+                    stages=stages,
+                    num_env=size,
+                    env_offset=size * rank,
+                )
+            )
+    channels = [
+        ChannelPlan(
+            name=f"serve.step.{gmi.id}",
+            training="serve",
+            kind="host",
+            producers=(gmi.id,),
+            consumer=next(a.id for a in gmis[simulators:] if a.env_offset <= gmi.env_offset < a.env_offset + a.num_env),
+            depth=1,
+            on_full="block",
+            env_offset=gmi.env_offset,
+            num_env=gmi.num_env,
+            groups=STEP_GROUPS,
+        )
+        for gmi in (gmis[:simulators] if mapping != "dp_only" else [])
+    ]
+    return dataclasses.replace(whole, gmis=tuple(gmis), channels=tuple(channels), collectives=())
+
+
+def _serving(plan: LaunchPlan, training: str) -> tuple[int, ...]:
+    """What a generated program says of the members of a training that only serves."""
+    members = tuple(gmi.id for gmi in plan.members(training))
+    return members if plan.training(training).mode == "serve" and len(members) > 1 else ()
+
+
 def program_of(plan: LaunchPlan, gmi: int) -> Program:
     own = plan.gmis[gmi]
     return Program(
@@ -174,6 +225,7 @@ def program_of(plan: LaunchPlan, gmi: int) -> Program:
         training=plan.training(own.training),
         collectives=tuple(c for c in plan.collectives if gmi in c.members),
         channels=tuple(c for c in plan.channels if c.training == own.training),
+        members=_serving(plan, own.training),
     )
 
 
@@ -188,6 +240,7 @@ PROGRAM = Program(
     training=plan.training(own.training),
     collectives=tuple(c for c in plan.collectives if own.id in c.members),
     channels=tuple(c for c in plan.channels if c.training == own.training),
+    members={members!r},
 )
 
 if __name__ == "__main__":
@@ -198,5 +251,6 @@ if __name__ == "__main__":
 def write_programs(plan: LaunchPlan, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for gmi in plan.gmis:
-        (directory / gmi.program).write_text(PROGRAM.format(text=plan.to_json(), gmi=gmi.id))
+        members = _serving(plan, gmi.training)
+        (directory / gmi.program).write_text(PROGRAM.format(text=plan.to_json(), gmi=gmi.id, members=members))
     return directory

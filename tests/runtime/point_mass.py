@@ -223,6 +223,37 @@ class DyingOnce(PointMass):
         return super().step(inputs)
 
 
+class Recorded(PointMass):
+    """Keeps what it was asked to do and where that led, step by step."""
+
+    def setup(self, context: StageContext) -> None:
+        super().setup(context)
+        self.actions: list[Tensor] = []
+        self.states: list[Tensor] = []
+
+    def step(self, inputs: Ports) -> Ports:
+        self.actions.append(inputs["action"].clone())
+        outputs = super().step(inputs)
+        self.states.append(self.obs.clone())
+        return outputs
+
+
+class FallingActor(Actor):
+    """Kills its process in its thirtieth step."""
+
+    def act(self, inputs: Ports) -> Ports:
+        if self.tick >= 29:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().act(inputs)
+
+
+class ShapelessActor(Actor):
+    """Returns one action number too many."""
+
+    def act(self, inputs: Ports) -> Ports:
+        return {"action": torch.zeros(inputs["obs"].shape[0], 3)}
+
+
 class Late(PointMass):
     """The slice that does not start at environment 0 kills its process in its tenth step."""
 
