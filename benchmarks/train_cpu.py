@@ -139,7 +139,7 @@ class RslRlSide:
     """rsl_rl's runner, with its own logging off and its own times read."""
 
     def __init__(self, options):
-        from rsl_rl_side import SimulatorEnv, make_runner
+        from gmiflow.bench.rsl_rl import SimulatorEnv, make_runner
 
         self.record = Record(options.num_env)
         simulator = Ant()
@@ -166,7 +166,7 @@ class RslRlSide:
 
     def run(self, iterations):
         """Collect and learn ``iterations`` times."""
-        from rsl_rl_side import learn
+        from gmiflow.bench.rsl_rl import learn
 
         learn(self._runner, iterations)
 

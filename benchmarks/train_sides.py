@@ -161,7 +161,7 @@ class RslRlSide:
     """rsl_rl's PPO as it ships on the same simulator."""
 
     def __init__(self, setting, *, graphed=False, compile_mode=None):
-        from rsl_rl_side import SimulatorEnv, make_runner
+        from gmiflow.bench.rsl_rl import SimulatorEnv, make_runner
 
         self.setting = setting
         self._simulator, actions = make_simulator(setting)
@@ -183,7 +183,7 @@ class RslRlSide:
 
     def run(self, iterations):
         """Collect and learn ``iterations`` times."""
-        from rsl_rl_side import learn
+        from gmiflow.bench.rsl_rl import learn
 
         learn(self._runner, iterations)
         self.iterations += iterations

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("gmiflow.commands.render", "Draw a picture or a movie of a benchmark task."),
     "doctor": ("gmiflow.commands.doctor", "Say what this machine has, what is missing, and the mend."),
     "explain": ("gmiflow.commands.explain", "Explain a code, or why the compiler chose what it chose."),
-    "bench": ("gmiflow.commands.bench", "Measure collectives and channels on this machine."),
+    "bench": ("gmiflow.commands.bench", "Measure collectives, channels and trainings on this machine."),
     "lsp": ("gmiflow.commands.lsp", "Start the language server that editors speak to."),
     "completion": ("gmiflow.commands.completion", "Print the completion script of a shell."),
 }

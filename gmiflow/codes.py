@@ -87,6 +87,7 @@ TITLES: Final[dict[str, str]] = {
     "E0716": "a training has numbers that are not finite",
     "E0717": "the interpreter that a simulator asks for cannot be used",
     "E0718": "the interpreter of a simulator ended or fell silent",
+    "E0719": "a Python package that a benchmark needs is missing",
     # Wxxxx: lint
     "W0101": "allow comment without a reason",
     "W0102": "allow comment that allows nothing",

@@ -1,4 +1,4 @@
-"""Where grammar, standard library and error pages are: in the wheel, or in the checkout of an editable install."""
+"""Where the files beside the code are: in the wheel, or in the checkout of an editable install."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 DATA = _PACKAGE / "_data"
-"""Files that the wheel carries: `grammar/`, `stdlib/`, `errors/`, `gmi.tables`. Absent in a checkout."""
+"""Files that the wheel carries: `grammar/`, `stdlib/`, `examples/`, `errors/`, `gmi.tables`. Absent in a checkout."""
 
 
 def grammar_path() -> Path:
@@ -17,6 +17,11 @@ def grammar_path() -> Path:
 def stdlib_path() -> Path:
     """The folder that `std` names."""
     return _first(DATA / "stdlib", _PACKAGE.parent / "stdlib")
+
+
+def examples_path() -> Path:
+    """The folder of the example workflows, `ant.gmi`."""
+    return _first(DATA / "examples", _PACKAGE.parent / "examples")
 
 
 def error_pages_path() -> Path:

@@ -38,6 +38,7 @@ ALLOWED = {
     "profiling": {"plan", "hardware", "ir", "profiles", "pipeline", "runtime"},
     "runtime": {"api", "plan", "hardware", "hashing"},
     "serving": {"runtime"},
+    "bench": {"api", "plan", "hardware", "resources", "pipeline", "runtime", "evaluation", "tasks"},
     "evaluation": {"api", "plan", "runtime", "sim", "tasks"},
     "sim": {"api", "hashing"},
     "tasks": {"api", "hashing", "sim"},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gmiflow.commands.bench_channel import channel
+from gmiflow.commands.bench_train import train_command
 from gmiflow.commands.report import show
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import Hardware, detect
@@ -67,6 +68,7 @@ def command() -> None:
 
 
 command.add_command(channel)
+command.add_command(train_command)
 
 
 @command.command(name="collective")

@@ -13,14 +13,12 @@ import click
 from gmiflow.commands.report import finish
 from gmiflow.commands.text_table import text_table
 from gmiflow.diagnostics import Diagnostic
+from gmiflow.evaluation.report import MAX_STEPS, SEED, as_row
 
 if TYPE_CHECKING:
     from gmiflow.evaluation.episodes import Arena, Outcome
     from gmiflow.evaluation.subject import Subject
     from gmiflow.tasks.catalog import TaskInfo
-
-MAX_STEPS = 10_000
-"""Control steps after which an episode is given up, for simulators that do not say how long theirs are."""
 
 
 @click.command(name="eval")
@@ -29,7 +27,7 @@ MAX_STEPS = 10_000
 @click.option("--best", is_flag=True, help="The checkpoint with the highest mean return, not the last one.")
 @click.option("--episodes", type=click.IntRange(1, 65536), default=64, show_default=True, help="Side by side.")
 @click.option("--max-steps", type=click.IntRange(min=1), help=f"Of one episode.  [default: the task's, or {MAX_STEPS}]")
-@click.option("--seed", type=int, default=12345, show_default=True, help="Of the episodes' starts.")
+@click.option("--seed", type=int, default=SEED, show_default=True, help="Of the episodes' starts.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="auto: a GPU if any.")
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
@@ -103,14 +101,7 @@ def row(subject: Subject, outcome: Outcome) -> dict[str, Any]:
         "training": subject.training.name,
         "seed": subject.training.seed,
         "checkpoint": subject.checkpoint.name,
-        "episodes": outcome.episodes,
-        "unfinished": outcome.unfinished,
-        "mean_return": outcome.mean_return,
-        "return_deviation": outcome.return_deviation,
-        "episode_length": outcome.mean_length,
-        "survival": outcome.survival,
-        "measures": dict(outcome.measures),
-        "solved": outcome.solved,
+        **as_row(outcome),
     }
 
 

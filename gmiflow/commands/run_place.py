@@ -100,8 +100,12 @@ def require_fresh(directory: Path, file: str | None) -> None:
 
 
 @contextlib.contextmanager
-def claimed(directory: Path) -> Generator[None]:
+def claimed(directory: Path, option: str = "--run-dir") -> Generator[None]:
     """Make ``directory``, and keep other runs out of it meanwhile.
+
+    Args:
+        directory: to be made.
+        option: of the command line that names it.
 
     Raises:
         click.UsageError: it cannot be made, or another run is at work in it.
@@ -117,7 +121,7 @@ def claimed(directory: Path) -> Generator[None]:
         except BlockingIOError as error:
             who = file.read().strip() or "unknown"
             raise click.UsageError(
-                f"another run (process {who}) is at work in {directory}: choose another --run-dir"
+                f"another run (process {who}) is at work in {directory}: choose another {option}"
             ) from error
         except OSError:
             pass  # a file system without locks: two runs at once are not noticed there

@@ -26,6 +26,7 @@ DIVERGED: Final = "E0716"
 NOT_DRAWN: Final = "E0715"
 INTERPRETER_UNUSABLE: Final = "E0717"
 INTERPRETER_LOST: Final = "E0718"
+PACKAGE_MISSING: Final = "E0719"
 CODES: Final = {
     STAGE_RAISED: "a stage raised an exception",
     GMI_DIED: "a GMI process ended unexpectedly",
@@ -45,6 +46,7 @@ CODES: Final = {
     NOT_DRAWN: "a task cannot be drawn",
     INTERPRETER_UNUSABLE: "the interpreter that a simulator asks for cannot be used",
     INTERPRETER_LOST: "the interpreter of a simulator ended or fell silent",
+    PACKAGE_MISSING: "a Python package that a benchmark needs is missing",
 }
 """What each code means, in a few words."""
 

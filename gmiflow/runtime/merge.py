@@ -15,6 +15,25 @@ WINDOW_EPISODES = 100
 """Mean returns are over at least so many of the latest episodes, when there are as many."""
 
 
+class ReturnWindow:
+    """Mean return and length over the latest iterations that hold `WINDOW_EPISODES` episodes."""
+
+    def __init__(self) -> None:
+        self._sums: deque[tuple[int, float, float]] = deque()
+
+    def add(self, episodes: int, return_sum: float, length_sum: float) -> tuple[float | None, float | None]:
+        """Count the episodes that ended in an iteration; mean return and length, None before one has ended."""
+        sums = self._sums
+        if episodes:
+            sums.append((episodes, return_sum, length_sum))
+        while sum(entry[0] for entry in sums) - (sums[0][0] if sums else 0) >= WINDOW_EPISODES:
+            sums.popleft()
+        count = sum(entry[0] for entry in sums)
+        if count == 0:
+            return None, None
+        return sum(entry[1] for entry in sums) / count, sum(entry[2] for entry in sums) / count
+
+
 class TrainingMerger:
     """Collects what the GMIs of one training report.
 
@@ -56,7 +75,7 @@ class TrainingMerger:
         self._first = min(self._closing)
         self._waiting: dict[int, list[Progress]] = {}
         self._rollouts: list[Progress] = []
-        self._window: deque[tuple[int, float, float]] = deque()
+        self._window = ReturnWindow()
 
     def add(self, progress: Progress) -> Iteration | None:
         """Take one GMI's report; the merged iteration when it was the last missing one."""
@@ -96,7 +115,7 @@ class TrainingMerger:
         self.env_steps += env_steps
         self.samples += samples
         episodes = sum(report.episodes for report in reports)
-        mean_return, episode_length = self._windowed(
+        mean_return, episode_length = self._window.add(
             episodes, sum(report.return_sum for report in reports), sum(report.length_sum for report in reports)
         )
         channels = _added(report.channels for report in reports)
@@ -142,17 +161,6 @@ class TrainingMerger:
             "update": 0.0,
             "communicate": least.communicate_s,
         }
-
-    def _windowed(self, episodes: int, return_sum: float, length_sum: float) -> tuple[float | None, float | None]:
-        """Mean return and length over the latest iterations that hold `WINDOW_EPISODES` episodes."""
-        if episodes:
-            self._window.append((episodes, return_sum, length_sum))
-        while sum(entry[0] for entry in self._window) - (self._window[0][0] if self._window else 0) >= WINDOW_EPISODES:
-            self._window.popleft()
-        count = sum(entry[0] for entry in self._window)
-        if count == 0:
-            return None, None
-        return sum(entry[1] for entry in self._window) / count, sum(entry[2] for entry in self._window) / count
 
 
 def terms_of(training: TrainingPlan, report: Progress, *, on_gpu: bool) -> dict[str, float]:

@@ -1,38 +1,59 @@
-"""rsl_rl's PPO on a simulator of gmiflow: the adapter and the runner that the training benchmarks share.
+"""rsl_rl's PPO on a simulator of gmiflow: the adapter and the runner of the training benchmarks.
 
 rsl_rl itself is used as it ships. What is ours is the `VecEnv`: it steps the simulator either by
 calling it, or by replaying one CUDA graph that holds the whole control step (physics, observation,
 reward, restarts), which is what users of GPU simulators with built-in graphs have.
 """
 
+# pyright: reportMissingImports=false, reportGeneralTypeIssues=false
+# rsl_rl and tensordict are optional; without them this module is not imported.
+
 from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from rsl_rl.env import VecEnv
 from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict
+from torch import Tensor
+
+from gmiflow.api import Ports, Simulator
+
+__all__ = ["SimulatorEnv", "learn", "make_runner", "policy_of"]
 
 WARM_UP_STEPS = 3
 """Plain steps before the capture."""
 
 
 class SimulatorEnv(VecEnv):
-    """A simulator as rsl_rl's environment.
+    """A simulator as rsl_rl's environment."""
 
-    Args:
-        simulator: set up already.
-        num_env: environments.
-        action_size: floats per action.
-        device: "cpu" or "cuda".
-        reward_scale: factor on the reward that rsl_rl sees.
-        count: called with (reward, done) of every step, as part of the step: it must not wait for the device.
-        graphed: replay the step as one CUDA graph.
-    """
+    def __init__(
+        self,
+        simulator: Simulator,
+        *,
+        num_env: int,
+        action_size: int,
+        device: str | torch.device,
+        reward_scale: float,
+        count: Callable[[Tensor, Tensor], None],
+        graphed: bool = False,
+    ) -> None:
+        """Start the simulator, which is set up already.
 
-    def __init__(self, simulator, *, num_env, action_size, device, reward_scale, count, graphed=False):
+        Args:
+            simulator: with ports "obs" and "action".
+            num_env: environments.
+            action_size: floats per action.
+            device: where they live.
+            reward_scale: factor on the reward that rsl_rl sees.
+            count: called with (reward, done) of every step, as part of the step: it must not wait for the device.
+            graphed: replay the step as one CUDA graph.
+        """
         self.num_envs, self.num_actions, self.device, self.cfg = num_env, action_size, device, {}
         self.max_episode_length = 1000
         self.episode_length_buf = torch.zeros(num_env, dtype=torch.long, device=device)
@@ -40,18 +61,19 @@ class SimulatorEnv(VecEnv):
         self._action = torch.zeros(num_env, action_size, device=device)
         self._done = torch.zeros(num_env, dtype=torch.bool, device=device)
         self._reward = torch.zeros(num_env, device=device)
-        self._obs = simulator.reset()["obs"]
+        self._obs = _tensor(simulator.reset(), "obs")
         self._time_outs = self._done
         self._graph = self._capture() if graphed else None
 
-    def _advance(self):
+    def _advance(self) -> None:
         out = self._simulator.step({"action": self._action})
-        torch.logical_or(out["terminated"], out["truncated"], out=self._done)
-        torch.mul(out["reward"], self._scale, out=self._reward)
-        self._count(out["reward"], self._done)
-        self._obs, self._time_outs = out["obs"], out["truncated"]
+        reward, truncated = _tensor(out, "reward"), _tensor(out, "truncated")
+        torch.logical_or(_tensor(out, "terminated"), truncated, out=self._done)
+        torch.mul(reward, self._scale, out=self._reward)
+        self._count(reward, self._done)
+        self._obs, self._time_outs = _tensor(out, "obs"), truncated
 
-    def _capture(self):
+    def _capture(self) -> torch.cuda.CUDAGraph:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -63,11 +85,11 @@ class SimulatorEnv(VecEnv):
             self._advance()
         return graph
 
-    def get_observations(self):
+    def get_observations(self) -> TensorDict:
         """The current observation; a copy, because rsl_rl stores it after the next step."""
         return TensorDict({"policy": self._obs.clone()}, batch_size=[self.num_envs])
 
-    def step(self, actions):
+    def step(self, actions: Tensor) -> tuple[TensorDict, Tensor, Tensor, dict[str, Tensor]]:
         """One control step."""
         self._action.copy_(actions)
         if self._graph is not None:
@@ -77,7 +99,26 @@ class SimulatorEnv(VecEnv):
         return self.get_observations(), self._reward, self._done, {"time_outs": self._time_outs}
 
 
-def make_runner(env, *, horizon, epochs, minibatches, hidden, lr, kl_target, seed, compile_mode=None):
+def _tensor(ports: Ports, name: str) -> Tensor:
+    value = ports[name]
+    assert isinstance(value, Tensor), f"the port {name} is a tensor"
+    return value
+
+
+def make_runner(
+    env: SimulatorEnv,
+    *,
+    horizon: int,
+    epochs: int,
+    minibatches: int,
+    hidden: Sequence[int],
+    lr: float,
+    kl_target: float,
+    seed: int,
+    compile_mode: str | None = None,
+    init_std: float = 1.0,
+    algorithm: Mapping[str, Any] | None = None,
+) -> OnPolicyRunner:
     """`OnPolicyRunner` with the settings that gmiflow's PPO has; nothing is logged.
 
     Args:
@@ -87,13 +128,15 @@ def make_runner(env, *, horizon, epochs, minibatches, hidden, lr, kl_target, see
         minibatches: parts of a pass.
         hidden: units of the hidden layers; actor and critic have a network each.
         lr: learning rate at the start.
-        kl_target: KL divergence that the learning rate is adapted to.
+        kl_target: KL divergence that the learning rate is adapted to; 0 keeps the learning rate.
         seed: of torch's global generator.
         compile_mode: rsl_rl's own option to run the networks through torch.compile.
+        init_std: standard deviation of the action at the start.
+        algorithm: further settings of rsl_rl's PPO, by its own names.
     """
     network = {"class_name": "rsl_rl.models.MLPModel", "hidden_dims": list(hidden), "activation": "elu"}
     network["obs_normalization"] = True
-    gaussian = {"class_name": "rsl_rl.modules.GaussianDistribution", "init_std": 1.0, "std_type": "log"}
+    gaussian = {"class_name": "rsl_rl.modules.GaussianDistribution", "init_std": init_std, "std_type": "log"}
     config = {
         "num_steps_per_env": horizon,
         "save_interval": 1_000_000,
@@ -113,16 +156,27 @@ def make_runner(env, *, horizon, epochs, minibatches, hidden, lr, kl_target, see
             "entropy_coef": 0.0,
             "learning_rate": lr,
             "max_grad_norm": 1.0,
-            "schedule": "adaptive",
-            "desired_kl": kl_target,
+            "schedule": "adaptive" if kl_target > 0 else "fixed",
+            "desired_kl": kl_target if kl_target > 0 else None,
+            **(algorithm or {}),
         },
     }
     torch.manual_seed(seed)
     with contextlib.redirect_stdout(io.StringIO()):
-        return OnPolicyRunner(env, config, log_dir=None, device=env.device)
+        return OnPolicyRunner(env, config, log_dir=None, device=str(env.device))
 
 
-def learn(runner, iterations):
+def learn(runner: OnPolicyRunner, iterations: int) -> None:
     """Make iterations; what the runner prints is dropped."""
     with contextlib.redirect_stdout(io.StringIO()):
         runner.learn(iterations)
+
+
+def policy_of(runner: OnPolicyRunner) -> Callable[[Tensor], Tensor]:
+    """The trained policy without exploration, from observations to actions."""
+    policy = runner.get_inference_policy()
+
+    def act(observation: Tensor) -> Tensor:
+        return policy(TensorDict({"policy": observation}, batch_size=[observation.shape[0]]))
+
+    return act

@@ -1,0 +1,1 @@
+"""`gmiflow bench train`: trainings beside those of a peer, in rows that are made once."""
