@@ -74,7 +74,6 @@ def command(
         algorithm=algorithm,
         fresh=fresh,
         output=Path(keep) if keep is not None else None,
-        confirm=algorithm == "improved",
     )
     outcome = measure(request)
     if outcome.profile.measurements:

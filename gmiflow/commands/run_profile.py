@@ -43,7 +43,7 @@ def measured(compilation: Compilation, options: Options, budget_s: float) -> boo
         "(--no-profile takes the default)",
         err=True,
     )
-    outcome = measure(Request(workflow=workflow, options=options, hardware=hardware, budget_s=budget_s, confirm=True))
+    outcome = measure(Request(workflow=workflow, options=options, hardware=hardware, budget_s=budget_s))
     if outcome.signal:
         sys.exit(128 + outcome.signal)
     return True

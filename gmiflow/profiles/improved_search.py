@@ -31,7 +31,14 @@ def propose(space: Space, measurements: Sequence[Measurement]) -> Point | None:
     equal = _equal(state, best) if space.batch_fixed else None
     if left == 1 and equal is not None:
         return equal
-    return climb(state, best) or slicing(state, best) or most_promising(state, best) or equal or unseen(state, best)
+    return (
+        climb(state, best)
+        or slicing(state, best)
+        or most_promising(state, best)
+        or equal
+        or _per_core(state, best)
+        or unseen(state, best)
+    )
 
 
 def _compared(state: State, chosen: Point) -> list[Point]:
@@ -52,6 +59,15 @@ def _equal(state: State, best: Candidate) -> Point | None:
         return None
     wall = state.walls.against(point)
     return point if wall is None or wall.term == "saturation" else None
+
+
+def _per_core(state: State, best: Candidate) -> Point | None:
+    """On the CPU one GMI for each core, with as many environments as the best point: the usual plan there."""
+    space = state.space
+    if space.device != "cpu":
+        return None
+    wanted = (p for p in state.free if (p.gmis, p.num_env) == (space.own_cores, best.point.num_env))
+    return min(wanted, key=simplicity, default=None)
 
 
 def choose(space: Space, measurements: Sequence[Measurement]) -> Search:

@@ -158,6 +158,7 @@ def _measurement(measured: Measurement, factor: float) -> Measurement:
         steps_per_s_high=measured.steps_per_s_high * factor,
         iteration_s=measured.iteration_s / factor,
         stage_s=stages,
+        looks=tuple(replace(look, steps_per_s=look.steps_per_s * factor) for look in measured.looks),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from gmiflow.ir.search import Candidate, Point, Term, Verdict
+from gmiflow.profiles.drift import CONFIDENCE
 from gmiflow.profiles.space import BACKENDS, EXECUTIONS, Space
 from gmiflow.profiles.surface import Surface
 from gmiflow.profiles.walls import Walls, gib
@@ -13,13 +15,31 @@ from gmiflow.profiles.workload import Measurement
 TIE = 0.01
 """Scores that differ by less are as good as equal; the simpler plan wins."""
 
+MAX_TIE = 0.025
+"""Scores that differ by more never are, however noisy: it would give away too much."""
+
 
 def best_of(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The highest score; the simplest plan among those that reach it within `TIE`."""
+    """The highest score; the simplest plan among those that reach it within `tie`."""
     if not candidates:
         return None
-    least = max(candidate.score for candidate in candidates) * (1 - TIE)
-    return min((c for c in candidates if c.score >= least), key=lambda c: simplicity(c.point))
+    best = min(candidates, key=lambda c: (-c.score, simplicity(c.point)))
+    return min((c for c in candidates if c.score >= best.score * (1 - tie(best, c))), key=lambda c: simplicity(c.point))
+
+
+def tie(first: Candidate, second: Candidate) -> float:
+    """Relative difference within which two are as good as equal.
+
+    What noise leaves uncertain goes, within limits, to the one with fewer GMIs: slicing has to earn its keep.
+    """
+    if first.point.gmis == second.point.gmis:
+        return TIE
+    return min(MAX_TIE, max(TIE, math.hypot(_standard_error(first), _standard_error(second))))
+
+
+def _standard_error(candidate: Candidate) -> float:
+    rate = candidate.steps_per_s
+    return math.log(rate.high / rate.value) / CONFIDENCE if rate.origin == "measured" else 0.0
 
 
 def simplicity(point: Point) -> tuple[int, int, int, int, str]:
@@ -63,7 +83,7 @@ def judge(
     ratio = candidate.score / chosen.score
     if found is None:
         return verdict("unmeasured", f"modelled at {_rate(candidate)}, {ratio:.2f} times the chosen one")
-    if ratio >= 1 - TIE:
+    if ratio >= 1 - tie(chosen, candidate):
         return verdict("tie", f"{ratio:.3f} times the chosen one, which is {_simpler(chosen.point, point)}")
     return verdict(space.objective, f"{_rate(candidate)}, {ratio:.2f} times the chosen one")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _SWEEPS = 400
+_SETTLED = 1e-9
 
 
 def fit(
@@ -39,7 +40,10 @@ def fit(
     right = [target * sum(row[i] for row in scaled) + weight for i in range(size)]
     found = [1.0] * size  # in units of the prior
     for _ in range(_SWEEPS):
+        before = list(found)
         for i in range(size):
             others = sum(gram[i][j] * found[j] for j in range(size) if j != i)
             found[i] = max(0.0, (right[i] - others) / (gram[i][i] + weight))
+        if all(abs(new - old) <= _SETTLED * old for new, old in zip(found, before, strict=True)):
+            break
     return tuple(coefficient * expected for coefficient, expected in zip(found, prior, strict=True))

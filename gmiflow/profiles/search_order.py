@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from gmiflow.ir.search import Candidate, Point
 from gmiflow.plan import Execution
+from gmiflow.profiles.defaults import MAX_GMIS
 from gmiflow.profiles.estimate import Row, row_of
 from gmiflow.profiles.ranking import best_of, simplicity
 from gmiflow.profiles.space import Space
@@ -88,10 +89,11 @@ def climb(state: State, best: Candidate) -> Point | None:
 
 
 def slicing(state: State, best: Candidate) -> Point | None:
-    """Two GMIs and about four, with as many environments as the best point.
+    """Two GMIs, about four, and on the CPU one for each core, with as many environments as the best point.
 
     The model is convex in the GMIs: when two are slower than one, more of them are slower still, and nothing but a
-    promise (`most_promising`) makes them worth a measurement.
+    promise (`most_promising`) makes them worth a measurement. One for each core is the usual plan of a CPU, so it is
+    always looked at.
     """
     space = state.space
     for gmis in _spread(space):
@@ -100,7 +102,7 @@ def slicing(state: State, best: Candidate) -> Point | None:
             found = _nearest(state.free_in(row), best.point.num_env)
             if found is not None:
                 return found
-        if _lost(state, gmis):
+        if _lost(state, gmis) and not (space.device == "cpu" and gmis < space.own_cores):
             return None
     return None
 
@@ -148,7 +150,10 @@ def _lost(state: State, gmis: int) -> bool:
         if (alone.gmis, sliced.gmis) == (1, gmis)
         and (alone.num_env, alone.execution) == (sliced.num_env, sliced.execution)
     ]
-    return bool(pairs) and all(state.score(sliced) < (1 - PROMISE) * state.score(alone) for alone, sliced in pairs)
+    return bool(pairs) and all(
+        state.surface.best_score(state.surface.candidate(sliced)) < (1 - PROMISE) * state.score(alone)
+        for alone, sliced in pairs
+    )
 
 
 def _least_sliced(space: Space, execution: Execution) -> Row:
@@ -164,6 +169,9 @@ def _nearest(points: Iterable[Point], num_env: int) -> Point | None:
 
 
 def _spread(space: Space) -> list[int]:
-    """Numbers of GMIs besides the least that are measured: the next, and about four."""
+    """Numbers of GMIs besides the least that are measured: the next, about four, and on the CPU one per core."""
     rest = [gmis for gmis in space.gmis if gmis > max(1, space.gmis[0])]
-    return sorted({rest[0], min(rest, key=lambda gmis: (abs(gmis - 4), gmis))}) if rest else []
+    if not rest:
+        return []
+    per_core = {gmis for gmis in rest if space.device == "cpu" and gmis == min(space.own_cores, MAX_GMIS)}
+    return sorted({rest[0], min(rest, key=lambda gmis: (abs(gmis - 4), gmis)), *per_core})

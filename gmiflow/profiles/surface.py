@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from gmiflow.ir.search import Candidate, Estimate, Point
 from gmiflow.profiles.defaults import PRIOR
+from gmiflow.profiles.drift import level, levelled
 from gmiflow.profiles.estimate import Bar, exactly, row_of
 from gmiflow.profiles.memory import Memory
 from gmiflow.profiles.objective import score
@@ -48,6 +49,9 @@ GMIs, and for a lowering that was never measured."""
 class Surface:
     """The model of one space after some measurements.
 
+    Attributes:
+        levels: the measurements without the drift of the machine.
+
     Args:
         space: for the horizon, devices and priors.
         measurements: of any points; those that failed are left out.
@@ -56,7 +60,9 @@ class Surface:
     def __init__(self, space: Space, measurements: Sequence[Measurement]) -> None:
         """Fit; a few milliseconds."""
         self._space = space
-        self._good = sorted((m for m in measurements if usable(m)), key=lambda m: m.point)
+        self.levels = level(measurements, space.device)
+        good = sorted((m for m in measurements if usable(m)), key=lambda m: m.point)
+        self._good = levelled(good, self.levels)
         self._candidates: dict[Point, Candidate] = {}
         self._measured = {m.point: m for m in self._good}
         self._time = _Series(space, [(m.point, iteration_s(m, space.horizon)) for m in self._good], whole=True)

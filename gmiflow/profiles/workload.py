@@ -19,6 +19,21 @@ Status = Literal["ok", "out_of_memory", "failed", "timed_out"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """One time that a point was measured.
+
+    Attributes:
+        at_s: seconds since 1970, UTC, when it ended.
+        steps_per_s: as measured, at the speed that the machine had then; 0 when it failed.
+        run: whether it is what a whole run measured of itself, and not beside other points.
+    """
+
+    at_s: float
+    steps_per_s: float
+    run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
     """What running one point showed; with a status other than "ok" only the memory may mean something.
 
@@ -35,7 +50,8 @@ class Measurement:
         iterations: measured, after the warm-up.
         startup_s: from the start of the processes to the end of the warm-up.
         message: of a failure, one line.
-        looks: how often the point was measured; the numbers are those of all of them.
+        looks: each time that the point was measured; the numbers above are the means over them. Without any, it is
+            not known when it was.
     """
 
     point: Point
@@ -51,7 +67,7 @@ class Measurement:
     iterations: int = 0
     startup_s: float = 0.0
     message: str = ""
-    looks: int = 1
+    looks: tuple[Look, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,12 +140,15 @@ class WorkloadProfile:
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
             key = _make(ProfileKey, data.pop("key"))
-            measurements = [
-                _make(Measurement, {**item, "point": _make(Point, item["point"])}) for item in data.pop("measurements")
-            ]
+            measurements = [_measurement(item) for item in data.pop("measurements")]
             return cls(**data, key=key, measurements=tuple(measurements))
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(f"not a profile of a workload: {problem}") from problem
+
+
+def _measurement(item: dict[str, Any]) -> Measurement:
+    looks = tuple(_make(Look, look) for look in item.get("looks", ()))
+    return _make(Measurement, {**item, "point": _make(Point, item["point"]), "looks": looks})
 
 
 def _make(kind: Any, data: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
@@ -147,8 +166,8 @@ def _fits(hint: Any, value: Any) -> bool:  # noqa: ANN401 - annotations
         return value in typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(option, value) for option in typing.get_args(hint))
-    if origin is dict:
-        return isinstance(value, dict)
+    if origin in (dict, tuple):
+        return isinstance(value, origin)
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(value, hint) and not (hint is int and isinstance(value, bool))

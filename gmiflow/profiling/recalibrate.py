@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from gmiflow.plan import LaunchPlan, PlanError, TrainingPlan
 from gmiflow.profiles import store
-from gmiflow.profiles.workload import Measurement, Point, ProfileKey, WorkloadProfile
+from gmiflow.profiles.workload import Look, Measurement, Point, ProfileKey, WorkloadProfile
 from gmiflow.profiling.session import today, with_measurement
 
 KEY_FILE = "profile_key.json"
@@ -41,14 +41,25 @@ def recalibrate(run_dir: Path) -> tuple[WorkloadProfile, Measurement]:
         known = WorkloadProfile.from_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = empty
-    measured = _with_memory_of(known.at(measured.point), measured)
+    ended = round((run_dir / "report.json").stat().st_mtime, 1)
+    measured = _after(known.at(measured.point), measured, Look(at_s=ended, steps_per_s=measured.steps_per_s, run=True))
     return with_measurement(known, measured), measured
 
 
-def _with_memory_of(before: Measurement | None, measured: Measurement) -> Measurement:
-    """The measurement with the memory of an earlier one, where the run was too short to sample its own."""
-    if before is None:
-        return measured
+def _after(before: Measurement | None, measured: Measurement, look: Look) -> Measurement:
+    """The run's measurement with what only an earlier one knows.
+
+    Its looks beside other points, which say how fast the point is in comparison, stay; the run adds one that says at
+    which level all of them are (`profiles.drift`). The memory stays where the run was too short to sample its own.
+    A run that was taken in already is not taken in twice.
+    """
+    if before is None or not before.looks:
+        return measured if before is None else _with_memory_of(before, measured)
+    looks = (*(known for known in before.looks if known != look), look)
+    return dataclasses.replace(_with_memory_of(before, measured), looks=looks)
+
+
+def _with_memory_of(before: Measurement, measured: Measurement) -> Measurement:
     return dataclasses.replace(
         measured,
         device_memory_bytes=measured.device_memory_bytes or before.device_memory_bytes,

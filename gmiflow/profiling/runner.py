@@ -42,6 +42,7 @@ class Runner:
         self._hardware = hardware
         self._pace = pace
         self._number = 0
+        self._compiled: dict[Point, Compilation] = {}
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -57,9 +58,13 @@ class Runner:
         self._stack.close()
 
     def compile(self, point: Point) -> Compilation:
-        """The compilation of the workflow at ``point``."""
-        options = at(self._options, self._workflow, point)
-        return compile_file(self._workflow.file, options, hardware=self._hardware, require_workflow=True)
+        """The compilation of the workflow at ``point``; made once, for a point is looked at several times."""
+        if point not in self._compiled:
+            options = at(self._options, self._workflow, point)
+            self._compiled[point] = compile_file(
+                self._workflow.file, options, hardware=self._hardware, require_workflow=True
+            )
+        return self._compiled[point]
 
     def measure(self, point: Point, deadline: float = float("inf")) -> Measurement | None:
         """Run one point; None when ``deadline`` came before anything was measured.

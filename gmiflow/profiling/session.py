@@ -1,4 +1,4 @@
-"""Profiling a workflow: which points are still worth measuring, until nothing is or the budget is spent. No torch.
+"""Profiling a workflow: points are measured in rounds until the choice is clear or the budget is spent. No torch.
 
 What was measured is written after every point, so that whatever ends a session, the next one goes on from there.
 """
@@ -7,32 +7,29 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from gmiflow.hardware import Hardware
 from gmiflow.ir.search import Algorithm
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Options
 from gmiflow.profiles import store
-from gmiflow.profiles.confirm import combined, shortlist
-from gmiflow.profiles.search import propose
-from gmiflow.profiles.space import Space, space_of
-from gmiflow.profiles.workload import Measurement, Point, ProfileKey, WorkloadProfile
+from gmiflow.profiles.compare import combined
+from gmiflow.profiles.search import next_round
+from gmiflow.profiles.space import space_of
+from gmiflow.profiles.workload import Look, Measurement, Point, ProfileKey, WorkloadProfile
 from gmiflow.profiles.workload_key import key_of
+from gmiflow.profiling.campaign import Proposer, conduct
 from gmiflow.profiling.runner import Runner
 from gmiflow.profiling.signals import Interrupted, signals_raise
 from gmiflow.profiling.trial import PACES, Pace
 
 BUDGET_S = 120.0
 """How long `gmiflow profile` measures unless told otherwise."""
-
-Proposer: TypeAlias = Callable[[Space, Sequence[Measurement], Algorithm], "Point | None"]
-"""Says which point to measure next, None when none is worth it; `profiles.search.propose`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +81,6 @@ class Request:
         fresh: whether to forget what was measured before.
         output: where to keep the profile besides the cache.
         pace: how long to look at each point; by the device when None.
-        confirm: whether the best points are measured a second time, if the budget allows it.
     """
 
     workflow: Workflow
@@ -95,73 +91,65 @@ class Request:
     fresh: bool = False
     output: Path | None = None
     pace: Pace | None = None
-    confirm: bool = False
 
 
 def profile_workflow(
-    request: Request, on_step: Callable[[Step], None] = lambda step: None, proposer: Proposer = propose
+    request: Request, on_step: Callable[[Step], None] = lambda step: None, proposer: Proposer | None = None
 ) -> Outcome:
-    """Measure points until nothing is left, the budget is spent, or a signal comes.
+    """Measure points until the choice is clear, the budget is spent, or a signal comes.
 
     Args:
         request: what and how.
         on_step: called when a point starts and when it has ended.
-        proposer: says which point is next.
+        proposer: says which points are next, `profiles.search.next_round` unless given.
 
     Raises:
         OSError: when the profile cannot be kept.
     """
-    session = _Session(request, on_step)
     space = space_of(request.workflow, request.hardware)
     pace = request.pace or PACES[request.workflow.target.device]
+
+    def propose(measurements: Sequence[Measurement], late: bool) -> tuple[Point, ...]:
+        return next_round(space, measurements, request.algorithm, late=late)
+
+    runner = Runner(request.workflow, request.options, request.hardware, pace)
+    session = _Session(request, runner, on_step)
     try:
-        with signals_raise(), Runner(request.workflow, request.options, request.hardware, pace) as runner:
-            while (point := proposer(space, session.profile.measurements, request.algorithm)) is not None:
-                if session.known(point):
-                    break  # the proposer has nothing new to ask
-                if not session.affordable() or not session.measure(runner, point):
-                    return session.outcome("budget")
-            for point in shortlist(space, session.profile.measurements) if request.confirm else ():
-                if not session.affordable() or not session.measure(runner, point):
-                    break
+        with signals_raise(), runner:
+            return session.outcome(conduct(session, proposer or propose, request.budget_s))
     except Interrupted as stop:
         return session.outcome("interrupted", stop.signal)
-    return session.outcome("complete")
 
 
 class _Session:
-    """The state of one session; ``profile`` is always what is on disk."""
+    """The state of one session, a `campaign.Bench`; ``profile`` is always what is on disk."""
 
-    def __init__(self, request: Request, on_step: Callable[[Step], None]) -> None:
+    def __init__(self, request: Request, runner: Runner, on_step: Callable[[Step], None]) -> None:
         self._request = request
+        self._runner = runner
         self._on_step = on_step
         self._start = time.monotonic()
-        self._costs: list[float] = []
         self._new = 0
         key = key_of(request.workflow, request.hardware)
         self.profile = _known(request, key)
         self._keep()
 
-    def known(self, point: Point) -> bool:
-        """Whether the profile has the point."""
-        return self.profile.at(point) is not None
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What is known so far, from earlier sessions, too."""
+        return self.profile.measurements
 
-    def affordable(self) -> bool:
-        """Whether another point is likely to end within the budget; the first one always is."""
-        expected = statistics.median(self._costs) if self._costs else 0.0
-        return not self._costs or self._elapsed() + expected <= self._request.budget_s
-
-    def measure(self, runner: Runner, point: Point) -> bool:
+    def measure(self, point: Point) -> bool:
         """Measure a point and keep it; False when the budget ended before it showed anything."""
-        began = time.monotonic()
         self._tell(point, None)
         # Without any measurement there is nothing to plan by: the first point may take as long as it takes.
         usable = any(item.status == "ok" for item in self.profile.measurements)
         deadline = self._start + self._request.budget_s if usable else float("inf")
-        measurement = runner.measure(point, deadline)
+        measurement = self._runner.measure(point, deadline)
         if measurement is None:
             return False
-        self._costs.append(time.monotonic() - began)
+        look = Look(at_s=round(time.time(), 1), steps_per_s=measurement.steps_per_s)
+        measurement = dataclasses.replace(measurement, looks=(look,))
         before = self.profile.at(point)
         self._new += before is None
         merged = measurement if before is None else combined(before, measurement)
@@ -179,8 +167,12 @@ class _Session:
             new=self._new,
             ended=ended,
             signal=signal,
-            elapsed_s=self._elapsed(),
+            elapsed_s=self.elapsed(),
         )
+
+    def elapsed(self) -> float:
+        """Seconds since the session began."""
+        return time.monotonic() - self._start
 
     def _keep(self) -> None:
         if not self.profile.measurements:
@@ -191,10 +183,7 @@ class _Session:
 
     def _tell(self, point: Point, measurement: Measurement | None) -> None:
         count = len(self.profile.measurements)
-        self._on_step(Step(point=point, measurement=measurement, measured=count, elapsed_s=self._elapsed()))
-
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._start
+        self._on_step(Step(point=point, measurement=measurement, measured=count, elapsed_s=self.elapsed()))
 
 
 def _known(request: Request, key: ProfileKey) -> WorkloadProfile:
