@@ -24,7 +24,8 @@ class Limits:
             (Heartbeats come from a thread, so a long compilation is not silence.)
         busy_silence_s: the same for one that does use processor time: a library may keep the
             interpreter from running other threads.
-        consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story.
+        consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story (its end
+            ends the wait).
         terminate_s: between SIGTERM and SIGKILL.
         collective_s: how long a GMI waits for a peer in a collective.
         start_s: until the fork server has loaded torch and forked every GMI.
@@ -35,7 +36,7 @@ class Limits:
 
     silence_s: float = 10.0
     busy_silence_s: float = 180.0
-    consequence_s: float = 1.0
+    consequence_s: float = 5.0
     terminate_s: float = 2.0
     collective_s: float = 300.0
     start_s: float = 300.0

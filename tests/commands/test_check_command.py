@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 def check(*arguments, cwd):
     command = [sys.executable, "-m", "gmiflow.cli", "check", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
 def two_workflows(tmp_path, changed=""):

@@ -81,7 +81,7 @@ def test_completing_a_command_imports_none():
     environment = {
         **os.environ, "_GMIFLOW_COMPLETE": "bash_complete", "COMP_WORDS": "gmiflow c", "COMP_CWORD": "1"
     }  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
     *names, modules = done.stdout.splitlines()
     assert names == [f"plain,{name}" for name in cli.COMMANDS if name.startswith("c")]
     assert modules == "[]"

@@ -82,7 +82,7 @@ def test_mermaid_has_one_arrow_per_edge():
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_graphviz_accepts_the_dot_text():
     text = call(QUICKSTART, "--format", "dot").stdout
-    done = subprocess.run(["dot", "-Tplain"], input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["dot", "-Tplain"], input=text, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert sum(line.startswith("node ") for line in lines) == 3

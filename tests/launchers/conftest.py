@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import uuid
 from pathlib import Path
 
@@ -14,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 
 import leftovers
 from plans import launch_plan, training_plan, write_programs
+from waiting import until
 
 from gmiflow.runtime.comm import shared_memory
 from gmiflow.runtime.launch import run_plan
@@ -39,10 +39,7 @@ def clean(monkeypatch):
     before = orphans()
     yield value
     assert leftovers.wait_for_none(value) == []
-    deadline = time.monotonic() + 5
-    while (left := orphans() - before) and time.monotonic() < deadline:  # another run's may be going just now
-        time.sleep(0.1)
-    assert left == set()
+    until(lambda: not orphans() - before, "the end of all files")  # another test's may be going just now
 
 
 @pytest.fixture

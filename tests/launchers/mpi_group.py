@@ -76,7 +76,7 @@ def main() -> None:
     program = program_of(launch_plan(training_plan(num_env=16 * size), gmis=size), rank)
     rendezvous = Rendezvous.join(Path(sys.argv[1]) / node)
     with contextlib.ExitStack() as stack:
-        collectives, control = Switchboard([program], rendezvous, torch.device("cpu"), 60.0, world).connect(
+        collectives, control = Switchboard([program], rendezvous, torch.device("cpu"), 240.0, world).connect(
             program, stack
         )
         (group,) = collectives.values()

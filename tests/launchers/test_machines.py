@@ -12,7 +12,6 @@ import uuid
 
 import pytest
 
-from gmiflow.runtime.events import Failure
 from gmiflow.runtime.launchers.mpi import MPILauncher
 
 SSH = """#!/bin/bash
@@ -25,7 +24,7 @@ exec ip netns exec $name unshare --uts sh -c "hostname $name; $*"
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20)
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def machines(tmp_path, needs_mpi, clean):
     with contextlib.ExitStack() as stack:
 
         def later(*words: str) -> None:
-            stack.callback(subprocess.run, ["ip", *words], capture_output=True, timeout=20)
+            stack.callback(subprocess.run, ["ip", *words], capture_output=True, timeout=120)
 
         try:
             ip("link", "add", bridge, "type", "bridge")
@@ -55,7 +54,7 @@ def machines(tmp_path, needs_mpi, clean):
                 ip("-n", name, "addr", "add", f"{address}/24", "dev", there)
                 ip("-n", name, "link", "set", there, "up")
                 ip("-n", name, "link", "set", "lo", "up")
-            subprocess.run(["unshare", "--uts", "true"], check=True, capture_output=True, timeout=20)
+            subprocess.run(["unshare", "--uts", "true"], check=True, capture_output=True, timeout=120)
         except (OSError, subprocess.CalledProcessError) as problem:
             pytest.skip(f"this machine allows no network namespaces: {getattr(problem, 'stderr', '') or problem}")
         ssh = tmp_path / "ssh"
@@ -73,7 +72,7 @@ def test_two_machines_train_together(machines, run, tmp_path) -> None:
 
 
 def test_a_rank_that_dies_on_another_machine_is_named(machines, run) -> None:
-    result, events = run(machines, simulator="Dying")
+    result, _ = run(machines, simulator="Dying")
     assert result.exit_code == 1
-    failure = next(event for event in events if isinstance(event, Failure))
+    failure = result.failures[0]
     assert failure.failure.message == "GMI 1 was killed by SIGKILL while sim was at work"

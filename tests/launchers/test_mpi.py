@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gmiflow.runtime.events import Failure, Iteration
+from gmiflow.runtime.events import Iteration
 from gmiflow.runtime.launchers.local import LocalLauncher
 from gmiflow.runtime.launchers.mpi import MPILauncher, find_mpirun
 from gmiflow.runtime.launchers.rank import starter_environment
@@ -54,16 +54,16 @@ def test_reductions_between_machines_equal_float64(tmp_path) -> None:
     ranks = 4
     options = MPILauncher().command(str(find_mpirun()), ranks, tmp_path)
     words = [*options[: options.index("-m")], str(Path(__file__).with_name("mpi_group.py")), str(tmp_path)]
-    done = subprocess.run(words, env=starter_environment(sys.path), capture_output=True, text=True, timeout=200)
+    done = subprocess.run(words, env=starter_environment(sys.path), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} is done" for rank in range(ranks)]
 
 
 @pytest.mark.usefixtures("needs_mpi")
 def test_a_rank_that_dies_in_a_reduction_between_machines_is_named(run, tmp_path) -> None:
-    result, events = run(MPILauncher(ranks_per_node=1), simulator="Dying")
+    result, _ = run(MPILauncher(ranks_per_node=1), simulator="Dying")
     assert (result.status, result.exit_code) == ("failed", 1)
-    failure = next(event for event in events if isinstance(event, Failure))
+    failure = result.failures[0]
     assert failure.failure.message == "GMI 1 was killed by SIGKILL while sim was at work"
     assert (failure.failure.stage, failure.failure.line) == ("sim", 3)
     assert failure.log_tail == ("a last word",)
@@ -72,12 +72,12 @@ def test_a_rank_that_dies_in_a_reduction_between_machines_is_named(run, tmp_path
 
 @pytest.mark.usefixtures("needs_mpi")
 def test_a_rank_that_stalls_is_named(run) -> None:
-    limits = Limits(silence_s=3)
-    result, events = run(MPILauncher(ranks_per_node=1), simulator="Freezing", limits=limits)
+    limits = Limits(silence_s=4)
+    result, _ = run(MPILauncher(ranks_per_node=1), simulator="Freezing", limits=limits)
     assert (result.status, result.exit_code) == ("failed", 1)
-    failure = next(event for event in events if isinstance(event, Failure))
+    failure = result.failures[0]
     assert failure.failure.message == "GMI 1 is stopped while sim was at work"
-    assert failure.reason == "silent for 3 s"
+    assert failure.reason.startswith("silent for ")
 
 
 def test_without_mpirun_it_says_how_to_get_it(run, monkeypatch) -> None:

@@ -1,5 +1,6 @@
 """Single points: real programs in processes of their own; whatever becomes of one, the next is measured."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def test_a_point_is_measured(runner):
         (HANGING, "timed_out", "no iteration was measured within"),
     ],
 )
-def test_a_point_that_cannot_run_is_a_measurement(runner, num_env, status, words):
+def test_a_point_that_cannot_run_is_a_measurement(runner, monkeypatch, num_env, status, words):
+    if num_env == HANGING:
+        monkeypatch.setattr(runner, "_pace", dataclasses.replace(PACE, timeout_s=4.0))
     found = runner.measure(point(num_env, gmis=2))
     assert (found.status, found.point) == (status, point(num_env, gmis=2))
     assert words in found.message and "\n" not in found.message

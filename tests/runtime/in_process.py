@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from plans import program_of
+from waiting import PATIENCE_S
 
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.comm.channel.connect import open_links, weights_path
@@ -63,13 +64,13 @@ def _prepare(
     rendezvous: Rendezvous,
     stack: contextlib.ExitStack,
 ) -> tuple[list[GMIRuntime], list[Collector]]:
-    groups = {c.name: LocalGroup(c.name, c.members, timeout_s=20) for c in plan.collectives}
+    groups = {c.name: LocalGroup(c.name, c.members, timeout_s=PATIENCE_S) for c in plan.collectives}
     control = {}
     for gmi in plan.gmis:
         alone = program_of(plan, gmi.id).members or (gmi.id,)
         own = next((c.members for c in plan.collectives if gmi.id in c.members), alone)
         if gmi.id == own[0]:
-            control.update(dict.fromkeys(own, LocalGroup(f"{gmi.training}.control", own, timeout_s=20)))
+            control.update(dict.fromkeys(own, LocalGroup(f"{gmi.training}.control", own, timeout_s=PATIENCE_S)))
     runtimes, collectors = [], []
     for gmi in plan.gmis:
         program = program_of(plan, gmi.id)
@@ -81,9 +82,9 @@ def _prepare(
             control=group.member(group.members.index(gmi.id)),
             run_dir=run_dir,
             resume=resume,
-            links=open_links(program, rendezvous, torch.device("cpu"), 20.0, stack),
+            links=open_links(program, rendezvous, torch.device("cpu"), PATIENCE_S, stack),
             weights_path=weights_path(rendezvous, gmi.training),
-            timeout_s=20.0,
+            timeout_s=PATIENCE_S,
         )
         collectors.append(collector(gmi.id))
         runtimes.append(make_runtime(context, collectors[-1]))

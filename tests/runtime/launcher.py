@@ -24,7 +24,7 @@ def main() -> None:
     base, gmis, simulator, iterations = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     plan = launch_plan(training_plan(simulator=simulator, iterations=iterations), gmis=gmis)
     programs = write_programs(plan, base / "programs")
-    limits = Limits(collective_s=30)
+    limits = Limits(collective_s=600)
     sys.exit(run_plan(plan, programs, base / "run", on_event=say, limits=limits).exit_code)
 
 

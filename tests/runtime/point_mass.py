@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from waiting import PATIENCE_S
 
 from gmiflow.api import Agent, Ports, Simulator, StageContext, Trainer
 from gmiflow.runtime import GMI
@@ -354,7 +355,7 @@ class Patient(Learner):
 
     def update(self, batch: Ports) -> Mapping[str, Tensor]:
         wanted = Patient.rollouts(int(self.updates)) * self.context.horizon
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while min(Counted.steps.values()) < wanted and time.monotonic() < deadline:
             time.sleep(0.001)
         return super().update(batch)
@@ -398,10 +399,10 @@ class Alternating(GMI):
 
 
 class SlowSetup(PointMass):
-    """Takes two seconds to set up."""
+    """Takes longer to set up than any test waits."""
 
     def setup(self, context: StageContext) -> None:
-        time.sleep(2)
+        time.sleep(3600)
         super().setup(context)
 
 

@@ -68,7 +68,7 @@ def test_the_guide(tmp_path, monkeypatch):
     import subprocess
 
     command = [sys.executable, "-m", "gmiflow.cli"]
-    subprocess.run([*command, "new", "hover"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    subprocess.run([*command, "new", "hover"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
     project = tmp_path / "hover"
     options = ["--iterations", "2", "--num-env", "64", "--run-dir", "runs/hover"]
     subprocess.run([*command, "run", "hover.gmi", *options], cwd=project, check=True, capture_output=True, timeout=200)

@@ -1,10 +1,10 @@
 """The environment of the fork server, which is that of every GMI."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from gmiflow.runtime.launchers.rank import starter_environment
 from gmiflow.runtime.spawn import ForkServer
@@ -12,15 +12,16 @@ from gmiflow.runtime.spawn import ForkServer
 
 def environment_of_children() -> dict[str, str]:
     """Variables of the fork server among this process's children, as it was started."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:  # the system shows a new process's words a moment after its start
+
+    def look() -> dict[str, str]:
         for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
             folder = Path("/proc") / child
             if b"forkserver" in (folder / "cmdline").read_bytes():
                 words = (folder / "environ").read_bytes().split(b"\0")
                 return dict(word.decode().split("=", 1) for word in words if b"=" in word)
-        time.sleep(0.01)
-    raise AssertionError("there is no fork server")
+        return {}
+
+    return until(look, "a fork server")  # the system shows a new process's words a moment after its start
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

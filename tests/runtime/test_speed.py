@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from plans import training_plan
@@ -133,11 +132,10 @@ def test_host_memory_counts_children_and_peaks_and_shared_pages_once():
     )
     try:
         assert process.stdout.readline() == b"ready\n"
-        time.sleep(0.1)
         used = host_bytes([process.pid]) / 2**20
     finally:
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
     shared_once = os.path.exists("/proc/self/smaps_rollup")
     assert 96 <= used < (150 if shared_once else 280)

@@ -12,8 +12,9 @@ from pathlib import Path
 import leftovers
 import pytest
 from plans import split_plan, training_plan, write_programs
+from waiting import PATIENCE_S
 
-from gmiflow.runtime.events import Event, Failure, Iteration, Replacing, Restarting
+from gmiflow.runtime.events import Event, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
 
 
@@ -63,9 +64,9 @@ def test_a_killed_agent_is_replaced_while_the_others_go_on(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("mark")
 def test_a_killed_agent_ends_a_run_that_shall_stop(tmp_path: Path) -> None:
-    result, events = run(tmp_path, agents=2, simulator="DyingOnce", on_failure="stop", iterations=1000)
+    result, _ = run(tmp_path, agents=2, simulator="DyingOnce", on_failure="stop", iterations=1000)
     assert (result.status, result.exit_code) == ("failed", 1)
-    failure = only(events, Failure)[0].failure
+    failure = result.failures[0].failure
     assert (failure.code, failure.message) == ("E0702", "GMI 1 was killed by SIGKILL while sim was at work")
 
 
@@ -92,7 +93,7 @@ def test_a_lost_trainer_is_named_with_its_channel(tmp_path: Path, mark: str) -> 
         )
         for gmi in plan.gmis
     ]
-    outputs = [process.communicate(timeout=120)[1].decode() for process in started]
+    outputs = [process.communicate(timeout=PATIENCE_S)[1].decode() for process in started]
     assert [process.returncode for process in started] == [1, -9]
     assert "GMI 1 died while the channel train.experience.0 waited for it" in outputs[0]
     for file in leftovers.files(started[0].pid) + leftovers.files(started[1].pid):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import numpy as np
+from waiting import PATIENCE_S
 
 from gmiflow.serving.protocol import Terms
 from gmiflow.serving.server import Limits, PolicyServer
@@ -31,11 +32,11 @@ class Running:
         self._stopped = False
 
     def call(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def stop(self):
         if not self._stopped:
             self._stopped = True
             self.call(self.server.stop())
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(10)
+            self._thread.join(PATIENCE_S)

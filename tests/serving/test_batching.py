@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE_S
 
 from gmiflow.serving.batching import Batcher, Request
 from gmiflow.serving.statistics import Latencies
@@ -18,14 +19,14 @@ def test_batches_are_what_waited_in_order_of_arrival():
 
     def answer(rows):
         taken.set()
-        gate.wait(10)
+        gate.wait(PATIENCE_S)
         batches.append(len(rows))
         return rows * 2
 
     batcher = Batcher([answer], batch_rows=8, deliver=delivered.extend)
     requests = [Request(np.full((rows, 1), rows, np.float32), None, rows) for rows in (1, 3, 4, 1, 9, 2)]
     batcher.put(requests[0])
-    taken.wait(10)
+    taken.wait(PATIENCE_S)
     for request in requests[1:]:
         batcher.put(request)
     assert batcher.waiting_rows == 19

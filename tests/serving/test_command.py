@@ -8,12 +8,12 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from waiting import PATIENCE_S, until
 
 from gmiflow.runtime import load_policy
 from gmiflow.serving import PolicyClient
@@ -56,7 +56,7 @@ def test_a_run_is_served_until_sigterm(run):
             for client in (here, there):
                 assert np.allclose(client.act(obs), expected, atol=1e-6)
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=PATIENCE_S)
         stopped = json.loads(out)
         assert process.returncode == 0 and stopped["event"] == "Stopped"
         assert (stopped["requests"], stopped["rows"], stopped["refused"]) == (2, 10, {})
@@ -76,12 +76,11 @@ def test_no_answer_is_lost_when_it_stops_under_load(run):
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(counts))]
         for thread in threads:
             thread.start()
-        while sum(counts) < 100:
-            time.sleep(0.01)
+        until(lambda: sum(counts) >= 100, "a hundred answers")
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=PATIENCE_S)
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
     assert process.returncode == 0
     assert json.loads(out)["requests"] == sum(counts)
 
@@ -119,7 +118,7 @@ def test_mistakes_are_told_without_a_traceback(run, tmp_path):
     }  # fmt: skip
     for arguments, process in processes.items():
         code, words = cases[arguments]
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, (arguments, err)
         assert words in err and "Traceback" not in err and out == ""
     assert short.read_text() == "short\n"

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import uuid
@@ -24,7 +25,33 @@ from gmiflow.runtime.failure import GMIError
 
 SEGMENT = f"gmiflow-test-{uuid.uuid4().hex}"
 SLOT_BYTES = 8192
+LATE_S = 4.0
+"""Patience in the scenario in which it ends; also the time that the members have to meet before."""
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+class End:
+    """Lets the last member of a group wait for the end of the others: of the only writers of a pipe."""
+
+    def __init__(self) -> None:
+        self.reading = self.writing = -1
+
+    def prepare(self) -> None:
+        """Before the members are forked."""
+        self.reading, self.writing = os.pipe()
+
+    def forget(self) -> None:
+        """In the parent, after that."""
+        os.close(self.reading)
+        os.close(self.writing)
+
+    def wait(self) -> None:
+        """Return when the other members have ended."""
+        os.close(self.writing)
+        os.read(self.reading, 1)
+
+
+OTHERS_END = End()
 
 
 def tensor_of(case: int, rank: int, dtype: torch.dtype, count: int) -> torch.Tensor:
@@ -85,7 +112,7 @@ def check_repeats(group: IPCollective) -> None:
 
 
 def check_against_gloo(group: IPCollective) -> None:
-    store = torch.distributed.FileStore(f"/tmp/{SEGMENT}.store", group.size)
+    store = torch.distributed.FileStore(f"{tempfile.gettempdir()}/{SEGMENT}.store", group.size)
     torch.distributed.init_process_group("gloo", store=store, rank=group.rank, world_size=group.size)
     for count in (1, 1000, 29440):
         own = tensor_of(count, group.rank, torch.float32, count)
@@ -106,14 +133,12 @@ def check_special_values(group: IPCollective) -> None:
 
 def expect_failure(group: IPCollective, code: str, text: str) -> None:
     flat = torch.ones(3000)
-    start = time.monotonic()
     try:
         group.all_reduce(flat)
         group.all_reduce(flat)
     except GMIError as problem:
         assert problem.failure.code == code, problem.failure
         assert text in str(problem), problem
-        assert time.monotonic() - start < 8
         return
     raise AssertionError("no failure was reported")
 
@@ -131,10 +156,10 @@ def check_lateness(group: IPCollective) -> None:
     """The last member does not come: the others name it after the time-out."""
     group.barrier()
     if group.rank == group.size - 1:
-        time.sleep(4)
+        OTHERS_END.wait()
         return
     last = group.members[-1]
-    expect_failure(group, "E0705", f"GMI {last} did not come to the collective test.gradient within 1 s")
+    expect_failure(group, "E0705", f"GMI {last} did not come to the collective test.gradient within {LATE_S:g} s")
 
 
 def check_leaving(group: IPCollective) -> None:
@@ -168,7 +193,7 @@ SCENARIOS = {
 
 
 def member(scenario: str, segment: str, rank: int, size: int) -> int:
-    timeout_s = 1.0 if scenario == "lateness" else 60.0
+    timeout_s = LATE_S if scenario == "lateness" else 240.0
     members = tuple(range(10, 10 + size))
     group = IPCollective("test.gradient", members, rank, segment, slot_bytes=SLOT_BYTES, timeout_s=timeout_s)
     try:
@@ -187,11 +212,13 @@ def run(scenario: str, size: int) -> str:
     segment = f"{SEGMENT}-{scenario}-{size}"
     sys.stderr.flush()
     children = []
+    OTHERS_END.prepare()
     for rank in range(size):
         child = os.fork()
         if child == 0:
             os._exit(member(scenario, segment, rank, size))
         children.append(child)
+    OTHERS_END.forget()
     statuses = [os.waitpid(child, 0)[1] for child in children]
     left = list(directory().glob(f"{segment}*"))
     if left:

@@ -32,7 +32,7 @@ def rendezvous():
 
 def both_ends(rendezvous: Rendezvous, stack: contextlib.ExitStack, **changes) -> tuple[Ring, Ring]:
     shape = RingShape(**{"name": "c", "producers": (0,), "consumer": 1, "slots": 3, **changes})
-    ends = [Ring(shape, gmi, rendezvous.segment("c"), Layout(), timeout_s=1.0) for gmi in (0, 1)]  # type: ignore[arg-type]
+    ends = [Ring(shape, gmi, rendezvous.segment("c"), Layout(), timeout_s=120.0) for gmi in (0, 1)]  # type: ignore[arg-type]
     for end in ends:
         stack.callback(end.close)
     return ends[0], ends[1]
@@ -76,7 +76,7 @@ def test_a_member_can_be_there_once(rendezvous) -> None:
     with contextlib.ExitStack() as stack:
         producer, _ = both_ends(rendezvous, stack)
         with pytest.raises(GMIError, match="GMI 0 is in the channel c already"):
-            Ring(producer.shape, 0, rendezvous.segment("c"), Layout(), timeout_s=1.0)  # type: ignore[arg-type]
+            Ring(producer.shape, 0, rendezvous.segment("c"), Layout(), timeout_s=120.0)  # type: ignore[arg-type]
 
 
 def test_who_is_waited_for_is_named(rendezvous) -> None:
@@ -100,8 +100,8 @@ def test_who_is_waited_for_is_named(rendezvous) -> None:
 def test_weights_are_whole_or_known_to_be_torn(rendezvous) -> None:
     path = rendezvous.segment("weights")
     weights = {"a": torch.arange(6.0).view(2, 3), "n": torch.tensor(3, dtype=torch.int64), "flag": torch.tensor([True])}
-    writer = WeightsWriter("train", path, (0,), weights, start=40, timeout_s=1.0)
-    reader = WeightsReader("train", path, (0,), 0, 1, timeout_s=1.0)
+    writer = WeightsWriter("train", path, (0,), weights, start=40, timeout_s=120.0)
+    reader = WeightsReader("train", path, (0,), 0, 1, timeout_s=120.0)
     version, seen = reader.newest()
     assert (version, reader.start, reader.ended) == (0, 40, "no")
     assert all(torch.equal(seen[name], value) for name, value in weights.items())

@@ -18,10 +18,10 @@ FAULT = "CUDA error: an illegal memory access was encountered\nSearch for more"
 def pair():
     """A group of GMIs 4 and 7; the process of GMI 7, which waits to be killed."""
     segment = f"gmiflow-test-{uuid.uuid4().hex}"
-    here = IPCollective("train.gradient", (4, 7), 0, segment, slot_bytes=4096, timeout_s=20.0)
+    here = IPCollective("train.gradient", (4, 7), 0, segment, slot_bytes=4096, timeout_s=120.0)
     child = os.fork()
     if child == 0:
-        IPCollective("train.gradient", (4, 7), 1, segment, slot_bytes=4096, timeout_s=20.0).connect()
+        IPCollective("train.gradient", (4, 7), 1, segment, slot_bytes=4096, timeout_s=120.0).connect()
         signal.pause()
     here.connect()
     yield here, child

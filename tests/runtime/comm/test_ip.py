@@ -36,7 +36,7 @@ def outcomes() -> tuple[dict[str, str], str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     names = [f"{scenario}:{members}" for scenario, sizes in GROUPS.items() for members in sizes]
     command = [sys.executable, str(SCRIPT), *names]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     return dict(json.loads(line) for line in result.stdout.splitlines()), result.stderr
 
 

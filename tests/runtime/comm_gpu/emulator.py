@@ -34,7 +34,7 @@ def build(folder, members, *flags, source=None):
     library = folder / f"kernels_{members}{'_'.join(flags).replace('=', '')}.so"
     constants = [f"-D{name}={value}" for name, value in layout.kernel_constants(members).items()]
     command = ["g++", "-std=c++20", "-Og", "-shared", "-fPIC", "-pthread", "-w", *flags, *constants]
-    subprocess.run([*command, str(code), "-o", str(library)], check=True, timeout=240)
+    subprocess.run([*command, str(code), "-o", str(library)], check=True, timeout=400)
     return ctypes.CDLL(str(library)) if not flags else library
 
 
@@ -54,7 +54,7 @@ class Call:
 class Group:
     """Slabs, states and reports of all members, in ordinary memory."""
 
-    def __init__(self, library, members, half_bytes=1 << 16, ctas=2, threads=None, timeout_s=20.0, seed=0):
+    def __init__(self, library, members, half_bytes=1 << 16, ctas=2, threads=None, timeout_s=120.0, seed=0):
         self.library, self.members, self.half_bytes, self.ctas = library, members, half_bytes, ctas
         self.threads = threads or max(16, members)
         self.timeout_ns = int(timeout_s * 1e9)

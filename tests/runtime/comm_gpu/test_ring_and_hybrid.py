@@ -61,7 +61,7 @@ def test_paper_layout_has_k_rings_with_leaders_on_different_gpus():
 )  # fmt: skip
 def test_compositions_reduce_and_broadcast_like_one_group(tmp_path, levels):
     def ring(name, ranks, rank):
-        return RingCollective(name, ranks, ranks.index(rank), CPU, tmp_path / f"{name}{ranks[0]}", timeout_s=30)
+        return RingCollective(name, ranks, ranks.index(rank), CPU, tmp_path / f"{name}{ranks[0]}", timeout_s=120)
 
     def work(rank):
         group = levels.inner_of(rank)
@@ -112,7 +112,7 @@ def test_two_members_on_one_gpu_are_refused_unless_nccl_admits_them(tmp_path, mo
 
 
 def test_exchange_carries_messages_in_rank_order():
-    group = LocalGroup("host", (0, 1, 2), 10.0)
+    group = LocalGroup("host", (0, 1, 2), 120.0)
 
     def work(rank):
         exchange = HostExchange(group.member(rank))

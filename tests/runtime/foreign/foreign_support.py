@@ -17,7 +17,7 @@ from gmiflow.runtime.foreign.simulator import ForeignSimulator
 from gmiflow.sim.standalone import standalone_context
 
 HERE = Path(__file__).parent
-IMPATIENT = Patience(start_s=30.0, step_s=0.5, look_s=0.1, close_s=2.0)
+IMPATIENT = Patience(start_s=120.0, step_s=1.0, look_s=0.1, close_s=60.0)
 NUM_ENV = 32
 
 

@@ -129,7 +129,7 @@ class Odd(PointMass):
         time.sleep(600)
 
     def _computes(self, returned):
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 2.5
         while time.monotonic() < end:
             pass
         return returned

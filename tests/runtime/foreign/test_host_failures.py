@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from foreign_support import IMPATIENT, NUM_ENV, set_up
+from waiting import PATIENCE_S
 
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.foreign.family import descendants
@@ -25,10 +26,8 @@ def identity_of(simulator):
 
 
 def failure_of_step(simulator):
-    start = time.monotonic()
     with pytest.raises(GMIError) as caught:
         simulator.step(ACTION)
-    assert time.monotonic() - start < 10
     return caught.value.failure
 
 
@@ -75,7 +74,7 @@ def test_a_host_that_was_killed_before_is_named(hosted):
     simulator = hosted()
     host = identity_of(simulator)
     host.signal(signal.SIGKILL)
-    assert host.wait_gone(5)
+    assert host.wait_gone(PATIENCE_S)
     message = "the interpreter of sim was killed by SIGKILL during"
     assert failure_of_step(simulator).message == f"{message} a step"
     with pytest.raises(GMIError, match=f"{message} `state_dict`"):
@@ -144,7 +143,7 @@ def test_what_the_class_started_ends_with_it(hosted):
     (child,) = descendants(identity_of(simulator).pid)
     started = ProcessIdentity.of(child)
     simulator.close()
-    assert started is not None and started.wait_gone(5)
+    assert started is not None and started.wait_gone(PATIENCE_S)
 
 
 def test_a_simulator_that_nobody_closes_leaves_no_process(python):
@@ -169,7 +168,7 @@ def test_the_host_dies_with_the_process_that_started_it(python):
     host = ProcessIdentity.of(ours.recv())
     parent.kill()
     parent.join()
-    assert host is not None and host.wait_gone(5)
+    assert host is not None and host.wait_gone(PATIENCE_S)
 
 
 def test_no_memory_and_no_descriptor_is_left(python):

@@ -87,8 +87,8 @@ def test_output_that_has_nothing_to_do_with_mps_is_not_explained(backend):
 def test_a_client_is_taken_off_the_gpu_before_it_is_killed(backend, tmp_path):
     backend.prepare(GMIS, tmp_path)
     control = backend.daemons[1].control
-    client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     try:
         control.command(f"fake connect {client.pid}")
         backend.quiesce(bystander.pid)  # no client of any daemon
@@ -96,7 +96,7 @@ def test_a_client_is_taken_off_the_gpu_before_it_is_killed(backend, tmp_path):
         said = (control.log_directory / "control.log").read_text()
         assert f"terminate_client {control.servers()[0]} {client.pid}" in said
         assert str(bystander.pid) not in said
-        assert client.wait(10) != 0  # the stand-in ends it with a signal
+        assert client.wait(120) != 0  # the stand-in ends it with a signal
         assert bystander.poll() is None
     finally:
         for process in (client, bystander):

@@ -73,7 +73,7 @@ def test_two_jobs_do_not_disturb_each_other(daemon, control_binary):
     assert second.alive and daemon.alive
     assert reap_stale() == ()  # the other job lives
     assert second.alive
-    job.communicate("", timeout=30)
+    job.communicate("", timeout=120)
     assert not second.alive
     assert daemon.alive and daemon.control.servers() == (daemon.record.control.pid,)
 
@@ -85,7 +85,7 @@ def crash_with_daemon(control_binary):
         f"daemon = MPSDaemon.start({OTHER!r}, {control_binary!r})\n"
         "print(daemon.record.control.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    job = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    job = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert job.returncode == -signal.SIGKILL
     return ProcessIdentity.of(int(job.stdout))
 
@@ -116,7 +116,7 @@ def test_a_reused_process_id_is_not_mistaken_for_the_daemon(control_binary, daem
     root = daemons_root()
     directory = root / "0badcafe"
     directory.mkdir()
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     try:
         dead = ProcessIdentity(pid=bystander.pid, start_ticks=1)
         record = DaemonRecord(uid=os.getuid(), host=os.uname().nodename, owner=dead, control=dead, uuid=UUID)
@@ -189,13 +189,13 @@ def test_the_launchers_own_mps_variables_do_not_reach_the_daemon(control_binary,
 
 def test_commands_to_a_dead_daemon_are_errors(daemon):
     daemon.record.control.signal(signal.SIGKILL)
-    assert wait_until(lambda: not daemon.alive, 10)
+    assert wait_until(lambda: not daemon.alive, 120)
     with pytest.raises(MPSControlError, match="get_server_list"):
         daemon.control.servers()
 
 
 def test_clients_are_listed_and_attachment_is_seen(daemon):
-    client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     server = daemon.control.servers()[0]
     try:
         assert daemon.control.attached(client.pid) is None

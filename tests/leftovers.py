@@ -7,6 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from waiting import PATIENCE_S
+
 from gmiflow.runtime.comm import shared_memory
 
 MARK = "GMIFLOW_TEST_MARK"
@@ -28,11 +30,24 @@ def processes(mark: str) -> list[int]:
     return found
 
 
-def wait_for_none(mark: str, timeout_s: float = 5.0) -> list[int]:
+def wait_for_none(mark: str, timeout_s: float = PATIENCE_S) -> list[int]:
     deadline = time.monotonic() + timeout_s
     while (left := processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left
+
+
+def gmi_process(run_dir: Path, gmi: int) -> int:
+    """Id of the process that a GMI of a run is: the one whose output goes to the GMI's log."""
+    log = str(run_dir / "logs" / f"gmi_{gmi:02d}.log")
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.readlink(entry / "fd" / "1") == log:
+                    return int(entry.name)
+            except OSError:
+                continue
+    raise AssertionError(f"no process writes {log}")
 
 
 def files(launcher: int) -> list[str]:
