@@ -19,6 +19,7 @@ from gmiflow.profiling.shared_server import SharedServer
 from gmiflow.profiling.signals import Interrupted
 from gmiflow.profiling.trial import Pace, Trial
 from gmiflow.runtime.launch import run_plan
+from gmiflow.runtime.leftovers import temporary_folder
 from gmiflow.runtime.supervisor import Limits
 
 MANY_ITERATIONS = 1_000_000_000
@@ -47,7 +48,7 @@ class Runner:
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gmiflow-profile-")))
+        self._folder = self._stack.enter_context(temporary_folder())
         self._launcher = self._stack.enter_context(SharedServer(self._folder))
         return self
 

@@ -6,12 +6,15 @@ it over a socket, one JSON object per line:
 
     launcher -> server   {"do": "spawn", ...fields of SpawnRequest}
                          {"do": "signal", "gmi": 0, "signal": 15}
+                         {"do": "leave"}
     server -> launcher   {"event": "ready", "preload_s": 1.9}
                          {"event": "spawned", "gmi": 0, "pid": 4711}
                          {"event": "exited", "gmi": 0, "status": -9}
 
-It ends, and takes its children with it, when the launcher closes the socket or dies; also what a simulator started
-and detached, which the kernel hands over to the server.
+It ends, and takes its children with it, when the launcher says so, hangs up or dies; also what a simulator started
+and detached, which the kernel hands over to the server. Of a launcher that was killed it also removes the files and
+the shared memory. When the server itself is killed, the kernel kills its children, and the launcher what those
+started (see `leftovers`).
 
 `ForkServer` in `gmiflow.runtime.spawn` is the launcher's end.
 """
@@ -34,14 +37,19 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
+from gmiflow.runtime.gmi.process import ProcessIdentity, wait_until
+from gmiflow.runtime.leftovers import clean_stale
 from gmiflow.runtime.linux import adopt_orphans, die_with_parent, kill_children
 
 logger = logging.getLogger(__name__)
 
 PRELOAD = ("torch", "safetensors.torch", "gmiflow.runtime.process")
 _FAR_FUTURE_MS = 3_600_000
+_LAUNCHER_END_S = 5.0
+"""How long a launcher that is being killed may take: its sockets close before it is gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,12 +85,14 @@ class Keeper:
         buffer: the beginning of a request whose end has not arrived.
         children: GMI id -> process id and a descriptor that becomes readable when the process ends.
         period_ms: how often `tick` is called when nothing happens.
+        dismissed: whether the launcher has said goodbye; one that was killed has not.
     """
 
     connection: socket.socket
     buffer: bytes = b""
     children: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     period_ms: int = _FAR_FUTURE_MS
+    dismissed: bool = False
 
     def tell(self, **event: object) -> None:
         """Send an event to the launcher."""
@@ -99,7 +109,7 @@ class Keeper:
             ready = self._poller.poll(self.period_ms)
             for descriptor, _ in ready:
                 if descriptor == self.connection.fileno():
-                    if not self._receive():
+                    if not self._receive() or self.dismissed:
                         return
                 else:
                     self._poller.unregister(descriptor)
@@ -119,7 +129,9 @@ class Keeper:
 
     def handle(self, do: str, request: dict[str, Any]) -> None:
         """Do what the launcher asks for."""
-        if do == "spawn":
+        if do == "leave":
+            self.dismissed = True
+        elif do == "spawn":
             self._poller.register(self.spawn(SpawnRequest(**request)), select.POLLIN)
         elif request["gmi"] in self.children:
             # The child is not reaped yet, so the group cannot belong to somebody else.
@@ -150,6 +162,7 @@ class Keeper:
     def become_child(self, parent: int) -> None:
         """Let go of everything that belongs to the server."""
         die_with_parent(parent)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)
         self.connection.close()
         for _, descriptor in self.children.values():
@@ -242,13 +255,27 @@ def serve(descriptor: int, parent: int, modules: list[str]) -> None:
     gc.collect()
     gc.freeze()
     server = Keeper(socket.socket(fileno=descriptor))
-    server.tell(event="ready", preload_s=time.perf_counter() - start)
+    # From now on there are children to end before the server does.
+    signal.signal(signal.SIGTERM, _leave)
+    launcher = ProcessIdentity.of(parent)
+    die_with_parent(parent, signal.SIGTERM)
     try:
+        server.tell(event="ready", preload_s=time.perf_counter() - start)
         server.serve()
+    except SystemExit:
+        logger.info("ended by SIGTERM: from the system, when the launcher has ended")
     except BaseException:
         traceback.print_exc()
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         server.kill_children()
         kill_children()
+        if not server.dismissed and (launcher is None or wait_until(lambda: not launcher.alive, _LAUNCHER_END_S)):
+            clean_stale()
         _flush()
         os._exit(0)  # taking torch down in order would take longer than a short run
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Leave `serve` from wherever it is."""
+    raise SystemExit

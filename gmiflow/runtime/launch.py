@@ -25,12 +25,13 @@ from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.launchers.base import Launcher
 from gmiflow.runtime.launchers.local import LocalLauncher
+from gmiflow.runtime.leftovers import clean_stale
 from gmiflow.runtime.memory import device_bytes
 from gmiflow.runtime.outcome import details, not_started, result_of
 from gmiflow.runtime.predicted import BEFORE, memory_of
 from gmiflow.runtime.processes import gpu_uuids
 from gmiflow.runtime.record import Recorder, write_report
-from gmiflow.runtime.rendezvous import Rendezvous, clean_stale
+from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory
 from gmiflow.runtime.supervisor import Limits, Supervisor
 from gmiflow.runtime.telemetry import Telemetry

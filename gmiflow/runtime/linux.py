@@ -13,17 +13,21 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LOOK_AGAIN_S = 0.01
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when process ``parent``, which started it, ends.
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when process ``parent``, which started it, ends.
 
     Covers even SIGKILL of the parent. Elsewhere than on Linux nothing is done: there the sockets
     between the processes end, which stops them more slowly.
+
+    Args:
+        parent: its process id.
+        number: the signal.
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number))
     if os.getppid() != parent:  # it ended before the call
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
 
 def adopt_orphans() -> None:

@@ -117,6 +117,11 @@ def ending(status: int) -> str:
     return f"killed by {signal.Signals(-status).name if named else f'signal {-status}'}"
 
 
+def was(ended: str) -> str:
+    """`ending` as a predicate: "ended with status 3" or "was killed by SIGKILL"."""
+    return f"was {ended}" if ended.startswith("killed") else ended
+
+
 def last_lines(log: Path) -> tuple[str, ...]:
     """The last lines of a log file; empty when there is none."""
     try:

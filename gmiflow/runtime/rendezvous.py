@@ -12,17 +12,14 @@ import contextlib
 import mmap
 import os
 import re
-import secrets
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from gmiflow.runtime.comm import shared_memory
-from gmiflow.runtime.gmi.process import ProcessIdentity
+from gmiflow.runtime.leftovers import PREFIX, new_token
 
-_PREFIX = "gmiflow-"
-_TOKEN = re.compile(r"gmiflow-(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]+")
 _SOCKET_PATH_LIMIT = 100
 _SLOT_BYTES = 64
 
@@ -42,11 +39,11 @@ class Rendezvous:
     @classmethod
     def create(cls, gmis: int) -> Rendezvous:
         """Make a fresh one for ``gmis`` GMIs, in the directory for temporary files."""
-        token = _new_token()
+        token = new_token()
         parent = Path(tempfile.gettempdir())
         if len(str(parent)) + len(token) > _SOCKET_PATH_LIMIT - 30:
             parent = Path("/tmp")
-        path = parent / f"{_PREFIX}{token}"
+        path = parent / f"{PREFIX}{token}"
         path.mkdir(mode=0o700)
         (path / "token").write_text(token)
         (path / "progress").write_bytes(bytes(gmis * _SLOT_BYTES))
@@ -59,7 +56,7 @@ class Rendezvous:
         file = path / "token"
         if not file.exists():
             proposal = path / f"token-{os.getpid()}"
-            proposal.write_text(_new_token())
+            proposal.write_text(new_token())
             with contextlib.suppress(FileExistsError):  # another GMI was faster: its token counts
                 os.link(proposal, file)
             proposal.unlink()
@@ -77,7 +74,7 @@ class Rendezvous:
 
     def segment(self, collective: str) -> str:
         """Name of the shared memory of a collective."""
-        return f"{_PREFIX}{self.token}-{re.sub(r'[^A-Za-z0-9_.]', '_', collective)}"
+        return f"{PREFIX}{self.token}-{re.sub(r'[^A-Za-z0-9_.]', '_', collective)}"
 
     def progress(self) -> Progress | None:
         """The page of stages at work, or None when nobody made one."""
@@ -113,39 +110,7 @@ class Progress:
             return int(slot[0])
 
 
-def clean_stale() -> list[str]:
-    """Remove what runs of this user left that were killed outright; the names of what was removed."""
-    removed: list[str] = []
-    for parent in {Path(tempfile.gettempdir()), Path("/tmp"), shared_memory.directory()}:
-        for path in parent.glob(f"{_PREFIX}{os.getuid()}-*"):
-            match = _TOKEN.match(path.name)
-            # Another namespace of processes (a container that shares /dev/shm) cannot be judged from here.
-            if match is None or int(match[2]) != _namespace():
-                continue
-            if ProcessIdentity(pid=int(match[3]), start_ticks=int(match[4])).alive:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-            removed.append(path.name)
-    return sorted(removed)
-
-
-def _new_token() -> str:
-    identity = ProcessIdentity.own()
-    return f"{os.getuid()}-{_namespace()}-{identity.pid}-{identity.start_ticks}-{secrets.token_hex(4)}"
-
-
-def _namespace() -> int:
-    """Number of the namespace in which process ids count; 0 where there are none."""
-    try:
-        return int(re.sub(r"\D", "", os.readlink("/proc/self/ns/pid")) or 0)
-    except OSError:
-        return 0
-
-
 def _remove_segments(token: str) -> None:
-    for path in shared_memory.directory().glob(f"{_PREFIX}{token}-*"):
+    for path in shared_memory.directory().glob(f"{PREFIX}{token}-*"):
         if path.is_file():
             path.unlink(missing_ok=True)

@@ -15,7 +15,9 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from gmiflow.runtime.forkserver import SpawnRequest
+from gmiflow.runtime.leftovers import MARK, end_marked, new_token
 from gmiflow.runtime.linux import processor_ticks
+from gmiflow.runtime.members import ending, was
 
 # One thread per library while the server lives: OpenBLAS and OpenMP start their threads when they
 # are loaded, and threads do not survive a fork. GMIs set their own number afterwards.
@@ -55,6 +57,7 @@ class ForkServer:
         self.log = log
         self.socket, theirs = socket.socketpair()
         self._buffer = b""
+        self._token = new_token()
         options = {
             "descriptor": theirs.fileno(),
             "parent": os.getpid(),
@@ -68,7 +71,7 @@ class ForkServer:
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                env={**PASSIVE_THREADS, **os.environ, **dict.fromkeys(_SINGLE_THREADED, "1")},
+                env={**PASSIVE_THREADS, **os.environ, **dict.fromkeys(_SINGLE_THREADED, "1"), MARK: self._token},
                 start_new_session=True,  # Ctrl-C in the terminal is for the launcher alone
             )
         theirs.close()
@@ -82,8 +85,15 @@ class ForkServer:
         self._send({"do": "signal", "gmi": gmi, "signal": int(number)})
 
     def kill(self) -> None:
-        """End the server by force; the kernel ends its children."""
+        """End the server by force; the kernel ends its children, and `__exit__` what those started."""
         self._process.kill()
+
+    def ending(self) -> str:
+        """How the server ended, as a predicate; for when `events` has given None."""
+        try:
+            return was(ending(self._process.wait(_END_S)))
+        except subprocess.TimeoutExpired:
+            return "hung up"
 
     def look(self, gmi: int, pid: int) -> tuple[str, int] | None:
         """State letter and processor time (in clock ticks) of a GMI's process; None when it has ended."""
@@ -108,13 +118,17 @@ class ForkServer:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the server; its children end with it."""
+        """End the server; its children end with it, also when it was killed."""
+        with contextlib.suppress(OSError):  # it ended before
+            self._send({"do": "leave"})
         self.socket.close()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.returncode != 0:
+            end_marked(lambda token: token == self._token)
 
     def _send(self, request: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):  # it ended: `events` tells

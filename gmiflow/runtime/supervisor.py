@@ -340,7 +340,9 @@ class Supervisor:
     def _server_ended(self) -> None:
         """The fork server is gone, and the kernel has killed its children."""
         if any(member.running for member in self._members.values()) and not self._terminating:
-            failure = RuntimeFailure(code=LAUNCH_FAILED, message=f"{self._server.what} ended unexpectedly")
+            how = self._server.ending()
+            notes = (_OUT_OF_MEMORY,) if "SIGKILL" in how else ()
+            failure = RuntimeFailure(code=LAUNCH_FAILED, message=f"{self._server.what} {how}", notes=notes)
             self._report(None, failure, "ended", self._server.log)
 
     def _signals(self, numbers: bytes) -> None:

@@ -117,7 +117,7 @@ def test_ctrl_c_ends_agents_and_trainers_with_a_checkpoint(split: Run) -> None:
 
 
 def test_a_killed_launcher_leaves_nothing_of_a_split_for_long(split: Run) -> None:
-    from gmiflow.runtime.rendezvous import clean_stale
+    from gmiflow.runtime.leftovers import clean_stale
 
     split.process.kill()
     split.process.wait()

@@ -98,7 +98,7 @@ def test_an_mpirun_that_fails_is_reported_with_what_it_wrote(run, tmp_path) -> N
     broken.chmod(0o755)
     result, _ = run(MPILauncher(mpirun=str(broken)))
     (failure,) = result.failures
-    assert (failure.failure.code, failure.failure.message) == ("E0711", "mpirun ended unexpectedly")
+    assert (failure.failure.code, failure.failure.message) == ("E0711", "mpirun ended with status 3")
     assert failure.log_tail == ("there are no slots here",)
 
 

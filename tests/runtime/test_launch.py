@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
-import leftovers
 import pytest
 from plans import launch_plan, training_plan, write_programs
 from safetensors.torch import load_file
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S
 
 from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Restarting, RunResult, Slow, Started
 from gmiflow.runtime.gmi.cpus import Core, Topology
@@ -24,16 +21,6 @@ from gmiflow.runtime.processes import assign_cpus, environment
 from gmiflow.runtime.supervisor import Limits
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def mark(monkeypatch):
-    """Marks all processes started by the test, and checks at its end that none is left."""
-    value = uuid.uuid4().hex
-    monkeypatch.setenv(leftovers.MARK, value)
-    yield value
-    assert leftovers.wait_for_none(value) == []
-    assert leftovers.files(os.getpid()) == []
 
 
 def run(tmp_path: Path, *, gmis: int = 2, limits: Limits | None = None, resume=None, **options):
@@ -222,101 +209,6 @@ def test_what_cannot_be_started_is_reported(tmp_path: Path) -> None:
     assert result.failures[0].failure.code == "E0711"
     assert result.failures[0].failure.message.startswith("the program of GMI 0 is missing")
     assert isinstance(events[-1], Finished)
-
-
-class Launcher:
-    """A launcher in a process of its own."""
-
-    def __init__(
-        self, base: Path, mark: str, *, gmis: int = 2, simulator: str = "Slow", iterations: int = 1000
-    ) -> None:
-        environment = {**os.environ, leftovers.MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)}
-        arguments = [str(base), str(gmis), simulator, str(iterations)]
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "launcher.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
-        )
-
-    def wait_for(self, line: str) -> None:
-        assert self.process.stdout is not None
-        for printed in self.process.stdout:
-            if printed.strip() == line:
-                return
-        raise AssertionError(f"the launcher never printed {line!r}")
-
-    def end(self) -> tuple[int, str]:
-        """Exit status and remaining output."""
-        output, _ = self.process.communicate(timeout=PATIENCE_S)  # less than a GMI waits for a lost peer
-        return self.process.returncode, output
-
-
-def test_sigterm_stops_everything_at_once(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark)
-    launcher.wait_for("Iteration 1")
-    until(lambda: len(leftovers.processes(mark)) == 4, "launcher, fork server, two GMIs")
-    launcher.process.send_signal(signal.SIGTERM)
-    status, _ = launcher.end()
-    assert status == 143
-    assert leftovers.wait_for_none(mark) == []
-    assert leftovers.files(launcher.process.pid) == []
-
-
-def test_what_a_simulator_detached_ends_with_the_run(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark, simulator="Detaching", iterations=100_000)
-    launcher.wait_for("Iteration 1")
-    until(lambda: len(leftovers.processes(mark)) == 8, "launcher, fork server, two GMIs, two sleepers of each")
-    launcher.process.send_signal(signal.SIGINT)
-    status, _ = launcher.end()
-    assert status == 130
-    assert leftovers.wait_for_none(mark) == []
-
-
-def test_ctrl_c_stops_at_an_iteration_boundary_and_saves(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark)
-    launcher.wait_for("Iteration 1")
-    launcher.process.send_signal(signal.SIGINT)
-    status, output = launcher.end()
-    assert status == 130
-    assert "Checkpoint" in output
-    assert "Failure" not in output
-    meta = json.loads((tmp_path / "run" / "checkpoints" / "last" / "meta.json").read_text())
-    assert 1 <= meta["iteration"] < 1000
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["status"] == "interrupted"
-    assert leftovers.files(launcher.process.pid) == []
-
-
-def test_ctrl_c_twice_does_not_wait(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark, simulator="Waiting")
-    launcher.wait_for("Started")
-    launcher.process.send_signal(signal.SIGINT)
-    launcher.wait_for("Stopping")
-    launcher.process.send_signal(signal.SIGINT)
-    status, _ = launcher.end()
-    assert status == 130
-
-
-def test_a_killed_launcher_leaves_no_process(tmp_path: Path, mark: str) -> None:
-    from gmiflow.runtime.rendezvous import clean_stale
-
-    launcher = Launcher(tmp_path, mark)
-    launcher.wait_for("Iteration 1")
-    launcher.process.kill()
-    launcher.process.wait()
-    assert leftovers.wait_for_none(mark) == []
-    left = leftovers.files(launcher.process.pid)
-    # The rendezvous directory, unless another run on this machine has cleaned up; shared memory lost its name when
-    # all had it.
-    assert len(left) <= 1
-    clean_stale()
-    assert leftovers.files(launcher.process.pid) == []
-
-
-def test_a_gmi_killed_from_outside(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark)
-    launcher.wait_for("Iteration 1")
-    os.kill(leftovers.gmi_process(tmp_path / "run", 1), signal.SIGKILL)
-    status, output = launcher.end()
-    assert status == 1
-    assert "Failure" in output
 
 
 def test_programs_can_be_started_by_hand(tmp_path: Path, mark: str) -> None:
@@ -523,26 +415,6 @@ def test_a_signal_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
     failure = result.failures[0]
     assert (result.exit_code, failure.failure.code) == (1, "E0702")
     assert failure.failure.message == "GMI 1 was killed by signal 37 while sim was at work"
-
-
-def test_ctrl_c_while_starting_stops_at_once(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark, simulator="SlowSetup")
-    until(lambda: list(tmp_path.glob("run/logs/gmi_*.log")), "the GMIs' logs")
-    launcher.process.send_signal(signal.SIGINT)
-    status, output = launcher.end()
-    assert (status, "Iteration" in output) == (130, False)
-    assert leftovers.wait_for_none(mark) == []
-
-
-def test_a_fork_server_that_passes_nothing_on_does_not_keep_the_run_alive(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark)
-    launcher.wait_for("Iteration 1")
-    children = Path(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGSTOP)
-    launcher.process.send_signal(signal.SIGTERM)
-    status, _ = launcher.end()
-    assert status == 143
-    assert leftovers.wait_for_none(mark) == []
 
 
 @pytest.mark.usefixtures("mark")

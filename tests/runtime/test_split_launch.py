@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import leftovers
@@ -16,17 +15,6 @@ from waiting import PATIENCE_S
 
 from gmiflow.runtime.events import Event, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
-
-
-@pytest.fixture
-def mark(monkeypatch, tmp_path: Path):
-    """Marks all processes started by the test, and checks at its end that none is left."""
-    value = uuid.uuid4().hex
-    monkeypatch.setenv(leftovers.MARK, value)
-    monkeypatch.setenv("POINT_MASS_DIED", str(tmp_path / "died"))
-    yield value
-    assert leftovers.wait_for_none(value) == []
-    assert leftovers.files(os.getpid()) == []
 
 
 def run(tmp_path: Path, *, agents: int = 1, **changes):

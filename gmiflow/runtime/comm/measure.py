@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import select
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from gmiflow.runtime.failure import LAUNCH_FAILED, error
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
+from gmiflow.runtime.leftovers import temporary_folder
 from gmiflow.runtime.members import last_lines
 from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.rendezvous import Rendezvous
@@ -94,7 +94,7 @@ def measure(
         GMIError: E0711 when the GMIs cannot be started, fail, or take too long; with their last words.
     """
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gmiflow-measure-")))
+        folder = stack.enter_context(temporary_folder())
         (folder / "logs").mkdir()
         backend = make_backend(layout.backend)
         stack.callback(backend.release)
@@ -162,7 +162,7 @@ def wait_for_members(server: ForkServer, count: int, folder: Path, deadline: flo
         if not ready:
             raise error(LAUNCH_FAILED, "measuring collectives took too long", *_last_words(folder))
         if events is None:
-            raise error(LAUNCH_FAILED, "the fork server ended unexpectedly", *last_lines(server.log))
+            raise error(LAUNCH_FAILED, f"{server.what} {server.ending()}", *last_lines(server.log))
         for event in events:
             if event["event"] == "exited":
                 running -= 1

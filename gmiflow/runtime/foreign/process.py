@@ -37,7 +37,7 @@ from gmiflow.runtime.failure import (
 from gmiflow.runtime.foreign import shim
 from gmiflow.runtime.foreign.family import MARK, descendants, marked
 from gmiflow.runtime.linux import processor_ticks
-from gmiflow.runtime.members import ending
+from gmiflow.runtime.members import ending, was
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -223,7 +223,7 @@ class HostProcess:
         if status == shim.NO_NUMPY:
             mend = f"install it there: {self._python} -m pip install numpy"
             return error(INTERPRETER_UNUSABLE, f"NumPy cannot be imported in {self._python}", mend, *self._last_words())
-        message = f"the interpreter of {self._stage} {_was(ending(status))} during {doing}"
+        message = f"the interpreter of {self._stage} {was(ending(status))} during {doing}"
         return error(INTERPRETER_LOST, message, *self._facts())
 
     def _failure(self, kind: str, message: str, traceback: str) -> GMIError:
@@ -293,8 +293,3 @@ class HostProcess:
         for descriptor in (self._request, self._reply, self._file):
             os.close(descriptor)
         self._file = -1
-
-
-def _was(ended: str) -> str:
-    """`ending` as a predicate: "ended with status 3" or "was killed by SIGKILL"."""
-    return f"was {ended}" if ended.startswith("killed") else ended

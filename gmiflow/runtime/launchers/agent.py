@@ -43,9 +43,10 @@ from gmiflow.runtime.forkserver import Keeper, SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.launchers.contact import LAUNCH_FILE, Contact, call_launcher, own_rank
+from gmiflow.runtime.leftovers import MARK, clean_stale, new_token
 from gmiflow.runtime.linux import adopt_orphans, kill_children, processor_ticks
 from gmiflow.runtime.processes import assign_cpus, environment
-from gmiflow.runtime.rendezvous import Progress, Rendezvous, clean_stale
+from gmiflow.runtime.rendezvous import Progress, Rendezvous
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Agent(Keeper):
 
     def __post_init__(self) -> None:
         self._stack = contextlib.ExitStack()
+        self._token = new_token()
         self._backends: dict[str, GMIBackend] = {}
         self._progress: Progress | None = None
         self._gmis: tuple[int, ...] = ()
@@ -97,7 +99,7 @@ class Agent(Keeper):
     def become_child(self, parent: int) -> None:
         """Let go of what belongs to the rank, its handling of signals too."""
         super().become_child(parent)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.environ[MARK] = self._token  # what the process starts is found when this rank is killed
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def reap(self, descriptor: int) -> int:

@@ -56,6 +56,10 @@ class ProcessServer(Protocol):
         """End the server itself by force, and with it its processes, when it does not answer any more."""
         ...
 
+    def ending(self) -> str:
+        """How the server ended, as a predicate; for when `events` has given None."""
+        ...
+
     def events(self) -> list[dict[str, Any]] | None:
         """What happened; None when the server has ended and its processes with it.
 

@@ -23,7 +23,9 @@ from gmiflow.runtime.failure import LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.launchers.contact import LAUNCH_FILE, Contact, by_node, first_line, local_addresses, split_lines
 from gmiflow.runtime.launchers.rank import Node, Rank, RankOptions
+from gmiflow.runtime.leftovers import clean_stale
 from gmiflow.runtime.linux import die_with_parent
+from gmiflow.runtime.members import ending, was
 from gmiflow.runtime.rendezvous import Rendezvous
 
 logger = logging.getLogger(__name__)
@@ -95,6 +97,11 @@ class RankServer:
         self._killed = True
         self._wake()
 
+    def ending(self) -> str:
+        """How the starter ended, as a predicate."""
+        status = self._starter.poll() if self._starter is not None else None
+        return "ended" if status is None else was(ending(status))
+
     def look(self, gmi: int, pid: int) -> tuple[str, int] | None:
         """What the rank of a process last told of it; a rank that says nothing more is taken as idle."""
         del pid
@@ -133,6 +140,7 @@ class RankServer:
                     self._starter.wait(_END_S)
                     break
             os.close(self._starter_descriptor)
+        clean_stale()  # also of ranks that were killed here; others' machines do it before their next run
         self.socket.close()
         os.close(self._bell)
 

@@ -86,6 +86,9 @@ class Odd(PointMass):
         super().setup(context)
         self.odd = context.params["odd"]
         self.closed = context.params.get("closed")
+        if self.odd == "detaches":  # one child, and one that is nobody's
+            self.child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            subprocess.check_call(["sh", "-c", "setsid sleep 601 &"])
         if self.odd == "child":
             self.child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
@@ -127,6 +130,10 @@ class Odd(PointMass):
 
     def _sleeps(self, returned):
         time.sleep(600)
+
+    def _detaches(self, returned):
+        time.sleep(0.02)
+        return returned
 
     def _computes(self, returned):
         end = time.monotonic() + 2.5

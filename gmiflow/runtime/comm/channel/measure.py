@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.comm.measure import wait_for_members
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.registry import make_backend
+from gmiflow.runtime.leftovers import temporary_folder
 from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.spawn import ForkServer
@@ -82,7 +82,7 @@ def measure_channel(
         GMIError: E0711 when the processes cannot be started, fail, or take too long; with their last words.
     """
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gmiflow-measure-")))
+        folder = stack.enter_context(temporary_folder())
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(plan.to_json())
         backend = make_backend(plan.gmis[0].backend)
