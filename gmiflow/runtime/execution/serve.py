@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
@@ -113,13 +114,14 @@ class StepSimulator(Simulator):
     Everything but `step` goes to the simulator that it wraps. The actions must be the same tensors in every step.
     """
 
-    def __init__(self, simulator: Simulator, make_part: Callable[[Callable[[], Ports], str], Part[Ports]]) -> None:
-        """Wrap; ``make_part`` makes the part from the step and the reason why it cannot be captured, or ""."""
+    def __init__(self, simulator: Simulator, stream: torch.cuda.Stream | None) -> None:
+        """Wrap ``simulator``, which works on ``stream``; None without a GPU."""
         self._simulator = simulator
-        self._make_part = make_part
+        self._stream = stream
         self._part: Part[Ports] | None = None
-        name = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
-        self._reason = "" if simulator.capturable else name
+        self._reason = "" if stream is not None else "no CUDA device"
+        if not simulator.capturable:
+            self._reason = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
 
     @property
     def lowering(self) -> str:
@@ -136,7 +138,8 @@ class StepSimulator(Simulator):
     def step(self, inputs: Ports) -> Ports:
         """One step; ``inputs`` count at the first call only."""
         if self._part is None:
-            self._part = self._make_part(functools.partial(self._simulator.step, inputs), self._reason)
+            step = functools.partial(self._simulator.step, inputs)
+            self._part = Part("simulate", step, stream=self._stream, reason=self._reason)
         return self._part()
 
     def state_dict(self) -> dict[str, Tensor]:
