@@ -186,6 +186,8 @@ class Workflow:
     gmi: str | None
     target: Target
     components: tuple[Component, ...]
+    joint: int | Auto = "auto"
+    """Trainings of a device that may share one simulator, 1 for none."""
     params: tuple[tuple[str, Value, str], ...] = ()
     """Parameters of the file: name, value, origin ("default", "--set", ...), for the run directory."""
     span: Span = field(compare=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import collect_obstacle
+from gmiflow.runtime.execution.joint import JointCollect
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
 from gmiflow.runtime.stages import Stages
@@ -37,9 +37,9 @@ class ProducerExecution(EagerExecution):
         self._rollouts = rollouts
         planned = training.execution == "graph"
         self._collects = [
-            Part(
+            self._collect_part(
                 f"collect {index}",
-                functools.partial(self._collect_into, rollout),
+                rollout,
                 stream=self._stream,
                 reason=collect_obstacle(stages) if planned else "",
                 planned=planned,
@@ -48,7 +48,7 @@ class ProducerExecution(EagerExecution):
         ]
         self._collecting = self._collects[0]
 
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
         """As in the base class: one rollout per storage."""
         return tuple(self._collects)
 

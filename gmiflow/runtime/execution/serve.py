@@ -16,6 +16,7 @@ from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import collect_obstacle
+from gmiflow.runtime.execution.joint import JointCollect
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
 from gmiflow.runtime.execution.step_timer import StepTimer
@@ -47,7 +48,7 @@ class ServeExecution(EagerExecution):
         rollouts = [make_rollout() for _ in range(2 if device.type == "cuda" else 1)]
         super().__init__(training, stages, episodes, rollouts[0], clock)
         if not agent_here:
-            self._agent = RUNTIME
+            self._collector.agent = RUNTIME
         planned = training.execution == "graph" and agent_here
         timers = [StepTimer(training.horizon, self._stream) for _ in rollouts]
         self._turns = [
@@ -68,7 +69,7 @@ class ServeExecution(EagerExecution):
         self._collecting = self._turns[0][2]
         self.timed: deque[StepTimer] = deque()
 
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
         """As in the base class: one rollout per timer."""
         return tuple(part for _, _, part in self._turns)
 
@@ -90,22 +91,14 @@ class ServeExecution(EagerExecution):
         return {}
 
     def _serve_into(self, rollout: Rollout, timer: StepTimer) -> None:
-        agent, simulator, routes, clock = self._stages.agent, self._stages.simulator, self._routes, self._clock
-        outputs = self._outputs
+        collector, simulator = self._collector, self._stages.simulator
         timer.mark(0)
-        for step in range(self._horizon):
-            clock.enter(self._agent)
-            acted = agent.act({port: outputs[source] for port, source in routes.to_agent.items()})
-            self._check(rollout, routes.agent, acted)
-            clock.enter(self._simulator)
-            outputs = simulator.step({port: acted[source] for port, source in routes.to_simulator.items()})
-            self._check(rollout, routes.simulator, outputs)
-            clock.enter(RUNTIME)
-            rollout.store(routes.simulator, step, outputs)
+        for step in range(collector.horizon):
+            inputs = collector.act(rollout, step)
+            collector.enter_simulator()
+            collector.store(rollout, step, simulator.step(inputs))
             timer.mark(step + 1)
-        self._checked = True
-        self._outputs = outputs
-        self.episodes.add(rollout.reward, rollout.terminated, rollout.truncated)
+        collector.count(rollout)
 
 
 class StepSimulator(Simulator):
