@@ -45,11 +45,14 @@ class ConsumerExecution:
         if not reason and communicator.size > 1 and not communicator.capturable:
             reason = f"{type(communicator).__name__} reduces through the host"
         planned = training.execution == "graph"
+        # Updates take turns on one stream, so their graphs may share memory.
+        pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
         self._parts = [
             Part(
                 f"learn {index}",
                 functools.partial(self._update, batch),
                 stream=self._stream,
+                pool=pool,
                 reason=reason if planned else "",
                 planned=planned,
                 settle=communicator.settle,

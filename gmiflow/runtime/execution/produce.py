@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gmiflow.plan import TrainingPlan
@@ -36,11 +37,14 @@ class ProducerExecution(EagerExecution):
         self._migrator = migrator
         self._rollouts = rollouts
         planned = training.execution == "graph"
+        # Rollouts take turns on one stream, so their graphs may share memory.
+        pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
         self._collects = [
             self._collect_part(
                 f"collect {index}",
                 rollout,
                 stream=self._stream,
+                pool=pool,
                 reason=collect_obstacle(stages) if planned else "",
                 planned=planned,
             )

@@ -97,6 +97,17 @@ def test_who_is_waited_for_is_named(rendezvous) -> None:
         assert wait_for(consumer.ready, consumer.look) == 0.0
 
 
+def test_a_ring_on_a_device_shows_where_its_slots_are_and_holds_no_data(rendezvous) -> None:
+    handle = bytes(range(192, 256))  # as opaque as those of CUDA, with the highest bits set
+    with contextlib.ExitStack() as stack:
+        producer, consumer = both_ends(rendezvous, stack, where="device")
+        consumer.show_handle(handle)
+        assert producer.shown_handle() == handle
+        assert producer._segment.path.stat().st_size == 4096  # counters alone
+        producer.publish(version=4)
+        assert consumer.ready() and consumer.versions() == [4]
+
+
 def test_weights_are_whole_or_known_to_be_torn(rendezvous) -> None:
     path = rendezvous.segment("weights")
     weights = {"a": torch.arange(6.0).view(2, 3), "n": torch.tensor(3, dtype=torch.int64), "flag": torch.tensor([True])}
