@@ -153,7 +153,7 @@ def _jobs(options: dict[str, Any]) -> list[Job]:
             sides,
             range(first, first + options["seeds"]),
             num_env=options["num_env"],
-            target=options["target"],
+            target=options["target"] or (None if detect().gpus else "cpu"),
             settings=options["settings"],
             limits=limits,
             goal=options["stop_at_return"],
