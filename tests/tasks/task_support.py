@@ -19,7 +19,7 @@ TASK_CLASSES = (CartPole, CartPoleSwingUp, Ant, Humanoid, BallBalance, Anymal, F
 
 def make_task(cls: type[Task], num_env: int = 8, *, env_offset: int = 0, seed: int = 1, **options) -> Task:
     task = cls()
-    noise = CounterNoise(seed=seed, num_env=num_env, env_offset=env_offset)
+    noise = CounterNoise(seed=seed, num_env=num_env, env_offset=env_offset, device=options.get("device", "cpu"))
     task.setup(standalone_context(num_env, env_offset=env_offset, seed=seed, noise=noise, **options))
     return task
 

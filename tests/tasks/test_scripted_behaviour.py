@@ -15,16 +15,31 @@ from gmiflow.tasks.anymal import Anymal
 from gmiflow.tasks.franka_cabinet import FrankaCabinet
 from gmiflow.tasks.shadow_hand import ShadowHand
 
+on_both = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+"""MuJoCo on the CPU, and MuJoCo Warp on a GPU."""
+
 STEPS_PER_SECOND = 60  # of ShadowHand and FrankaCabinet, nearly
 
 
 def put(task, **fields):
-    """Overwrite parts of the state; returns it."""
+    """Overwrite parts of the state."""
     state = task.state_dict()
     for name, values in fields.items():
         state[name.replace("__", ".")][:] = values
     task.load_state_dict(state)
-    return state
+
+
+def act(task, action):
+    """One step of all environments; ``action`` is [num_env, A] or, for all the same, [A]. Ports on the CPU."""
+    num_env = task.engine.qpos.shape[0]
+    action = action.to(task.engine.qpos.device).expand(num_env, task.info.action_size)
+    return {name: values.cpu() for name, values in task.step({"action": action}).items()}
+
+
+def is_sound(task):
+    """Nothing blew up, and MuJoCo Warp's buffers were large enough."""
+    found = task.diagnostics()
+    return not any(found.get(name) for name in ("diverged", "overflow_contacts", "overflow_constraints"))
 
 
 # Anymal
@@ -44,28 +59,30 @@ def trot(step):
     return action.clamp(-1.0, 1.0)
 
 
-def walk(action_of, *command, num_env=4, steps=200):
+def walk(device, action_of, *command, num_env=4, steps=200):
     """Reward per step, forward speed in m/s over the second half, and falls."""
-    task = make_task(Anymal, num_env, seed=3)
+    task = make_task(Anymal, num_env, seed=3, device=device)
     task.reset()
     put(task, memory__commands=torch.tensor(command))
     rewards, speeds, falls = [], [], 0
     for step in range(steps):
-        out = task.step({"action": action_of(step).expand(num_env, 12)})
+        out = act(task, action_of(step))
         rewards.append(out["reward"].mean())
         speeds.append(out["obs"][:, 0].mean() / 2.0)
         falls += int(out["terminated"].sum())
+    assert is_sound(task)
     return float(sum(rewards) / steps), float(sum(speeds[steps // 2 :]) / (steps // 2)), falls
 
 
-def test_a_trot_in_open_loop_follows_a_slow_command_and_earns_more_than_standing():
-    trotting, speed, falls = walk(trot, 0.4, 0.0, 0.0)
-    standing, creeping, _ = walk(lambda step: torch.zeros(12), 0.4, 0.0, 0.0)
+@on_both
+def test_a_trot_in_open_loop_follows_a_slow_command_and_earns_more_than_standing(device):
+    trotting, speed, falls = walk(device, trot, 0.4, 0.0, 0.0)
+    standing, creeping, _ = walk(device, lambda step: torch.zeros(12), 0.4, 0.0, 0.0)
     assert falls == 0 and 0.25 < speed < 0.55 and abs(creeping) < 0.02
     # The most is 0.03 a step; standing pays 0.02 exp(-0.16 / 0.25) + 0.01 less what its torques cost.
     assert standing < 0.02 * math.exp(-0.64) + 0.01 and trotting > 1.2 * standing
     # Told to stand, the same trot is the worse choice.
-    assert walk(trot, 0.0, 0.0, 0.0)[0] < walk(lambda step: torch.zeros(12), 0.0, 0.0, 0.0)[0]
+    assert walk(device, trot, 0.0, 0.0, 0.0)[0] < walk(device, lambda step: torch.zeros(12), 0.0, 0.0, 0.0)[0]
 
 
 # FrankaCabinet
@@ -85,12 +102,12 @@ class DrawerOpener:
         model = self._model = task.engine.model
         self._data, self._jacobian = mujoco.MjData(model), np.zeros((6, model.nv))
         self._handle = model.body("drawer").pos + model.site("handle").pos
-        self._targets = task.engine.qpos[env, :9].numpy().astype(float)
+        self._targets = task.engine.qpos[env, :9].cpu().numpy().astype(float)
         self._steps = np.array([7.5] * 7 + [0.75] * 2) * task.info.control_dt
 
     def __call__(self):
         """The action, [9]."""
-        joints = self._task.engine.qpos[self._env].numpy().astype(float)
+        joints = self._task.engine.qpos[self._env].cpu().numpy().astype(float)
         position, rotation = self._look(joints)
         handle = np.add(self._handle, [joints[9], 0.0, 0.0])
         self._next_phase(handle - position)
@@ -125,24 +142,22 @@ class DrawerOpener:
             self.phase += self._held > 15
 
 
-def test_an_arm_steered_to_the_handle_opens_the_drawer_and_every_phase_earns_more():
+@on_both
+def test_an_arm_steered_to_the_handle_opens_the_drawer_and_every_phase_earns_more(device):
     num_env = 4
-    task = make_task(FrankaCabinet, num_env)
+    task = make_task(FrankaCabinet, num_env, device=device)
     task.reset()
     openers = [DrawerOpener(task, env) for env in range(num_env)]
     earned = [[[] for _ in range(4)] for _ in range(num_env)]
     opened = torch.zeros(num_env, dtype=torch.bool)
-    widest = torch.zeros(num_env)
     for _ in range(320):
-        action = torch.tensor(np.array([opener() for opener in openers]), dtype=torch.float32)
-        out = task.step({"action": action})
+        out = act(task, torch.tensor(np.array([opener() for opener in openers]), dtype=torch.float32))
         for env in (~opened).nonzero().flatten().tolist():
             earned[env][openers[env].phase].append(float(out["reward"][env]))
-        widest = torch.maximum(widest, out["obs"][:, 21])
         opened |= out["terminated"]
         if opened.all():
             break
-    assert opened.all() and task.diagnostics()["diverged"] == 0
+    assert opened.all() and is_sound(task)
     # TASKS: 2 D + 0.5 R near the front of the handle; D doubled at it; 5 F once the fingers close; then opening,
     # with 0.5 + 2 x 0.5 of bonuses before the last, 7.5 (q H + q) = 4.4 at q = 0.39, and 2 H for being open.
     for approach, enclose, grasp, pull in earned:
@@ -154,58 +169,58 @@ def test_an_arm_steered_to_the_handle_opens_the_drawer_and_every_phase_earns_mor
 
 # ShadowHand
 
-
-def turned_by(task, orientation):
-    """Angle between the cube's orientation and an earlier one, rad, [num_env]."""
-    cosine = (task.engine.qpos[:, 27:31] * orientation).sum(1).abs().clamp(max=1.0)
-    return 2.0 * torch.acos(cosine)
+RELAXED = torch.zeros(20)
 
 
-def test_a_relaxed_hand_keeps_every_cube_that_falls_into_it():
-    task = make_task(ShadowHand, 16)
+def waves(step):
+    """Every joint swings once a second, each with a phase of its own."""
+    return 0.6 * torch.sin(2.0 * math.pi * step / STEPS_PER_SECOND + torch.arange(20.0))
+
+
+def relaxed_hand(device, num_env):
+    """A task whose cubes have had a second to fall into the hand."""
+    task = make_task(ShadowHand, num_env, device=device)
     task.reset()
-    for _ in range(2 * STEPS_PER_SECOND):
-        out = task.step({"action": torch.zeros(16, 20)})
+    for _ in range(STEPS_PER_SECOND):
+        assert not act(task, RELAXED)["terminated"].any()
+    return task
+
+
+@on_both
+def test_a_relaxed_hand_keeps_every_cube_and_moving_fingers_turn_them(device):
+    task = relaxed_hand(device, 16)
+    for _ in range(STEPS_PER_SECOND):
+        out = act(task, RELAXED)
         assert not out["terminated"].any()
     assert (out["obs"][:, 79:82].norm(dim=1) < 0.05).all(), "the cubes lie still"
-
-
-def test_moving_fingers_turn_the_cube():
-    task = make_task(ShadowHand, 16)
-    task.reset()
-    for _ in range(STEPS_PER_SECOND):
-        task.step({"action": torch.zeros(16, 20)})
     before = task.engine.qpos[:, 27:31].clone()
     for step in range(STEPS_PER_SECOND):
-        task.step({"action": (0.6 * torch.sin(2.0 * math.pi * step / 60 + torch.arange(20.0))).expand(16, 20)})
-    assert float(turned_by(task, before).median()) > 0.25
+        act(task, waves(step))
+    cosine = (task.engine.qpos[:, 27:31] * before).sum(1).abs().clamp(max=1.0)
+    assert float((2.0 * torch.acos(cosine)).median()) > 0.25
+    assert is_sound(task)
 
 
-def test_a_goal_that_the_cube_reaches_counts_and_a_new_one_follows():
-    task = make_task(ShadowHand, 4)
-    task.reset()
-    for _ in range(STEPS_PER_SECOND):
-        task.step({"action": torch.zeros(4, 20)})
-    at_rest = task.engine.qpos[:, 27:31].clone()
-    before = task.diagnostics()["goals_reached"]
-    put(task, memory__goal=at_rest)
-    counted = task.diagnostics()["goals_reached"]
-    out = task.step({"action": torch.zeros(4, 20)})
+@on_both
+def test_a_goal_that_the_cube_reaches_counts_and_a_new_one_follows(device):
+    task = relaxed_hand(device, 4)
+    put(task, memory__goal=task.engine.qpos[:, 27:31].clone())
+    assert task.diagnostics()["goals_reached"] == 0
+    out = act(task, RELAXED)
     assert (out["reward"] > 250.0).all() and not out["terminated"].any()
-    assert (before, counted, task.diagnostics()["goals_reached"]) == (0, 0, 4)
+    assert task.diagnostics()["goals_reached"] == 4
     assert (out["obs"][:, 92].abs() < math.cos(0.05)).all(), "the new goals are elsewhere"
-    assert (task.step({"action": torch.zeros(4, 20)})["reward"] < 250.0).all()
+    assert (act(task, RELAXED)["reward"] < 250.0).all()
 
 
-def test_a_cube_beside_the_hand_drops_and_the_episode_starts_anew():
-    task = make_task(ShadowHand, 2)
+@on_both
+def test_a_cube_beside_the_hand_drops_and_the_episode_starts_anew(device):
+    task = make_task(ShadowHand, 2, device=device)
     task.reset()
     state = task.state_dict()
     state["engine.qpos"][0, 24] += 0.15
     task.load_state_dict(state)
-    ends = []
-    for _ in range(STEPS_PER_SECOND // 2):
-        ends.append(task.step({"action": torch.zeros(2, 20)})["terminated"].tolist())
+    ends = [act(task, RELAXED)["terminated"].tolist() for _ in range(STEPS_PER_SECOND // 2)]
     # 0.24 m from the goal, which lies 0.04 m lower and 0.15 m beside it: after a fall of 0.23 m, so 0.21 s, 13 steps.
     assert [one for one, _ in ends].index(True) == 12
     assert sum(one for one, _ in ends) == 1 and not any(other for _, other in ends)
