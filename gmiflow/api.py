@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-__all__ = ["Agent", "Communicator", "Noise", "Ports", "Simulator", "StageContext", "Trainer"]
+__all__ = ["Agent", "Communicator", "Noise", "Ports", "SharedTrainer", "Simulator", "StageContext", "Trainer"]
 
 Ports: TypeAlias = "Mapping[str, Tensor | Mapping[str, Tensor]]"
 """Tensors by port name; a port of a record type holds a mapping from field name to tensor."""
@@ -142,14 +142,6 @@ class Simulator(ABC):
 
     capturable: bool = False
     """True when `step` only enqueues work on the current CUDA stream, so it may be captured. Final after `setup`."""
-
-    joinable: bool = False
-    """True when one instance may hold the environments of several trainings side by side (`joint` in a workflow).
-
-    Said by the class. The randomness then comes from ``context.noise`` alone, never from ``seed`` or ``env_offset``;
-    what happens in one environment does not depend on how many there are; every tensor of `state_dict` has a row per
-    environment; and `observe` is overridden and changes nothing.
-    """
 
     @abstractmethod
     def setup(self, context: StageContext) -> None:
@@ -265,3 +257,60 @@ class Trainer(ABC):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state_dict` gave."""
+
+
+class SharedTrainer(Trainer):
+    """A trainer whose replicas improve one shared policy without waiting for each other, as in A3C.
+
+    Its type says `update = apply` in the `.gmi` file. Each replica has a policy of its own, ``context.policy``, and all
+    of them share what `share` names. The runtime calls, in place of `update`::
+
+        trainer.attach(shared)                  # once, after `setup`; `shared` starts as `share()` of one replica
+        repeat:
+            with lock: trainer.pull()           # the own policy becomes the shared one
+            metrics = trainer.gradient(batch)   # reads the own policy; others change the shared one meanwhile
+            with lock: trainer.apply()          # the own gradient changes what is shared
+
+    ``lock`` is held by one replica at a time, so that every `pull` sees whole updates. Where one GMI has all roles
+    nothing is attached, and `update` does the three with the own policy.
+    """
+
+    @abstractmethod
+    def share(self) -> Mapping[str, Tensor]:
+        """What all replicas share by name: parameters, normalisers, statistics of the optimizer, counters.
+
+        Names, shapes and element types must be equal on all replicas.
+        """
+
+    @abstractmethod
+    def attach(self, shared: Mapping[str, Tensor]) -> None:
+        """From now on share ``shared``: tensors like those of `share`, in memory of the host that others write too.
+
+        `pull` and `apply` are called with the lock, `weights` and `state_dict` too; nothing else may look at them.
+        """
+
+    @abstractmethod
+    def pull(self) -> None:
+        """Copy the shared policy into the own one, in place (graphs keep pointers)."""
+
+    @abstractmethod
+    def gradient(self, batch: Ports) -> Mapping[str, Tensor]:
+        """Compute the gradient of one rollout with respect to the own policy, and keep it for `apply`.
+
+        Args:
+            batch: as for `update`.
+
+        Returns:
+            Metrics of this replica as 0-d tensors on the device. `capturable` says whether this can be captured.
+        """
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Change what is shared by one step with the gradient that `gradient` left; waits for the device."""
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        """One update where nothing is shared; see `Trainer.update`."""
+        self.pull()
+        metrics = self.gradient(batch)
+        self.apply()
+        return metrics

@@ -22,6 +22,8 @@ ModeKind: TypeAlias = Literal["serve", "sync", "async"]
 Backend: TypeAlias = Literal["cpu", "timeshare", "mps", "mig", "green"]
 Execution: TypeAlias = Literal["eager", "graph", "overlap"]
 Template: TypeAlias = Literal["dp_only", "dp_mp", "e_at", "ea_t", "mp_dp"]
+Update: TypeAlias = Literal["reduce", "apply"]
+"""How the trainers of one training improve one policy; see `TrainingPlan.update`."""
 Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
 CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid"]
 ChannelKind: TypeAlias = Literal["host", "ipc"]
@@ -137,6 +139,8 @@ class TrainingPlan:
         checkpoint_every: iterations between checkpoints, 0 for only the last.
         max_staleness: policy versions that experience may be behind (0 in sync).
         gmi: Python class "module:Class" that overrides the run loop, or None.
+        update: "reduce" when trainers reduce their gradients and make the same update; "apply" when each applies
+            its own to parameters in shared memory, without waiting for the others (`gmiflow.api.SharedTrainer`).
         prediction: of the whole training, when a profile gave one; the generated programs do not hold it.
     """
 
@@ -156,6 +160,7 @@ class TrainingPlan:
     gmi: str | None
     stages: tuple[StagePlan, ...]
     edges: tuple[EdgePlan, ...]
+    update: Update = "reduce"
     prediction: PredictionPlan | None = None
 
 
@@ -176,8 +181,6 @@ class GMIPlan:
         memory_mib: memory cap on the device, 0 for none.
         host: id of the first GMI of the process that it shares with others of its device, as a thread
             with a CUDA stream of its own; None for a process of its own.
-        joint: id of the first GMI of those of this process whose environments one simulator steps; None for a
-            simulator of its own.
     """
 
     id: int
@@ -193,7 +196,6 @@ class GMIPlan:
     env_offset: int
     memory_mib: int = 0
     host: int | None = None
-    joint: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -74,8 +74,11 @@ def validate(plan: LaunchPlan) -> None:
     for index, training in enumerate(plan.trainings):
         path = f"plan.trainings[{index}]"
         _environments(training, members[training.name], path)
+        own = [channel for channel in plan.channels if channel.training == training.name]
         _reduced(training, members[training.name], groups[training.name], path)
-        _fed(training, members[training.name], [c for c in plan.channels if c.training == training.name], path)
+        _fed(training, members[training.name], own, path)
+        if training.update == "apply":
+            _applied(training, members[training.name], own, path)
 
 
 def _training(training: TrainingPlan, path: str) -> None:
@@ -124,8 +127,6 @@ def _gmi(plan: LaunchPlan, index: int, gmi: GMIPlan, trainings: dict[str, Traini
         _require(value % training.stratum == 0, f"{path}.{name}", broken)
     if gmi.host is not None:
         _host(plan, gmi, gmi.host, f"{path}.host")
-    if gmi.joint is not None:
-        _joint(plan, gmi, gmi.joint, f"{path}.joint")
 
 
 def _host(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
@@ -136,28 +137,6 @@ def _host(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
     _require(first, path, f"GMI {number} is not the first of a shared process, which names itself as its host")
     same = (host.device, host.backend) == (gmi.device, gmi.backend)
     _require(same, path, f"GMI {number} has another device or backend than GMI {gmi.id}")
-
-
-def _joint(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
-    """The first GMI of those that share a simulator: of one process, each with a whole training, alike in all it has.
-
-    Seeds, agents and trainers may differ.
-    """
-    _require(0 <= number <= gmi.id and plan.gmis[number].joint == number, path, f"GMI {number} is not the first of it")
-    first = plan.gmis[number]
-    _require(gmi.host is not None and gmi.host == first.host, path, f"GMI {number} is of another process")
-    own, other = plan.training(gmi.training), plan.training(first.training)
-    _require(gmi.num_env == own.num_env, path, f"GMI {gmi.id} has a part of its training only")
-    _require(gmi is first or own.name != other.name, path, f"GMI {number} is of the same training")
-    _require(own.mode != "serve", path, f"{own.name} serves, with a simulator of its own")
-    for name in ("num_env", "horizon", "execution", "max_staleness"):
-        same = getattr(own, name) == getattr(other, name)
-        _require(same, path, f"{name} of {own.name} is not that of {other.name}")
-    mine, its = ([stage for stage in each.stages if stage.role == "simulator"] for each in (own, other))
-    same = [(stage.entry, stage.params) for stage in mine] == [(stage.entry, stage.params) for stage in its]
-    _require(same, path, f"{own.name} and {other.name} have different simulators")
-    hosted = any(stage.python for stage in mine)
-    _require(not hosted, path, f"the simulator of {own.name} runs in another interpreter, for this training alone")
 
 
 def _collective(plan: LaunchPlan, group: CollectivePlan, trainings: dict[str, TrainingPlan], path: str) -> None:
@@ -258,12 +237,25 @@ def _reduced(training: TrainingPlan, gmis: list[GMIPlan], groups: list[Collectiv
     """Several trainers of one training reduce their gradients all together; else each would train alone."""
     trainers = {stage.name for stage in training.stages if stage.role == "trainer"}
     several = {gmi.id for gmi in gmis if trainers.intersection(gmi.stages)}
+    if training.update == "apply":
+        _require(not groups, path, f"training {training.name!r} applies its gradients, and has a collective")
+        return
     _require(len(groups) < 2, path, f"training {training.name!r} has {len(groups)} collectives, and one is used")
     joined = set(groups[0].members) if groups else set[int]()
     if len(several) > 1 or joined:
         what = f"GMIs {', '.join(map(str, sorted(several)))} run its trainer, and a collective joins "
         what += ", ".join(map(str, sorted(joined))) or "none"
         _require(several == joined, path, what)
+
+
+def _applied(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan], path: str) -> None:
+    """Trainers that apply their gradients by themselves: each has agents of its own, and takes all that they make."""
+    trainers = {stage.name for stage in training.stages if stage.role == "trainer"}
+    several = [gmi.id for gmi in gmis if trainers.intersection(gmi.stages)]
+    alone = f"GMIs {', '.join(map(str, several))} run its trainer, and without channels one can"
+    _require(len(several) == 1 or bool(channels), f"{path}.update", alone)
+    _unique((gmi for channel in channels for gmi in channel.producers), f"{path}.update", ": a GMI that feeds trainers")
+    _require(all(c.on_full == "block" for c in channels), f"{path}.update", "every rollout that is begun is trained on")
 
 
 def _plain(name: str, path: str) -> None:

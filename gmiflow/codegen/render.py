@@ -68,7 +68,6 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
     last = gmi.env_offset + gmi.num_env - 1
     device = "the CPU" if plan.target.device == "cpu" else f"GPU {gmi.device} ({gmi.backend}, share {gmi.share:g})"
     device += f", in the process of GMI {gmi.host}" if gmi.host is not None else ""
-    device += f", with the simulator of GMI {gmi.joint}" if gmi.joint is not None else ""
     cores = f"{gmi.cores} CPU core{'s' if gmi.cores != 1 else ''}"
     sentences = [
         f"Runs {runs} of training {training.name} for environments {gmi.env_offset} to {last} of {training.num_env},"
@@ -82,6 +81,11 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
     asking = [c.producers[0] for c in plan.channels if training.mode == "serve" and c.consumer == gmi.id]
     if asking:
         sentences.append(f"Acts for GMI{'s' if len(asking) > 1 else ''} {_join([str(gmi) for gmi in asking])}.")
+    trainers = sorted({c.consumer for c in plan.channels if c.training == training.name})
+    if training.update == "apply" and gmi.id in trainers and len(trainers) > 1:
+        peers = [str(member) for member in trainers if member != gmi.id]
+        noun = "GMI" if len(peers) == 1 else "GMIs"
+        sentences.append(f"Applies its gradients to parameters that it shares with {noun} {_join(peers)}.")
     for channel in plan.channels:
         producers = _join([str(producer) for producer in channel.producers])
         if training.mode == "serve":

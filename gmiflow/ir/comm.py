@@ -91,9 +91,30 @@ class Channel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Applied:
+    """Parameters in shared memory that the trainers of one component apply their gradients to, one at a time.
+
+    Attributes:
+        members: indices into `SizedWorkflow.slices`.
+        bytes: of one gradient.
+        bytes_origin: where that number comes from.
+        at_once: rollouts that may be collected or trained on at the same time: with more the bound on staleness could
+            not be kept.
+    """
+
+    name: str
+    component: str
+    members: tuple[int, ...]
+    bytes: int
+    bytes_origin: str
+    at_once: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CommWorkflow:
     """A sized workflow with a collective for each group of trainer replicas, and channels where roles are split."""
 
     sized: SizedWorkflow
     collectives: tuple[Collective, ...]
     channels: tuple[Channel, ...] = ()
+    applied: tuple[Applied, ...] = ()

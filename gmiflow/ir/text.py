@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gmiflow.ir.comm import Candidate, Channel, CommWorkflow
+from gmiflow.ir.comm import Applied, Candidate, Channel, CommWorkflow
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Component, PortType, RecordType, Value, Workflow
@@ -45,7 +45,6 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"  execution {sized.execution} ({origins['execution']})",
         f"  backend {sized.backend} ({origins['backend']})",
     ]
-    lines += [f"  joint {sized.joint} ({origins['joint']})"] if "joint" in origins else []
     if (found := sized.prediction) is not None:
         between = f"{found.steps_per_s_low:,.0f} to {found.steps_per_s_high:,.0f}"
         lines.append(f"  expected {found.steps_per_s:,.0f} steps/s ({found.origin}, {between})")
@@ -54,7 +53,6 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"env {part.env_offset}..{part.env_offset + part.num_env} "
         f"device {part.device} share {part.share:.4g} cores {part.cores} threads {part.threads}"
         + (f" in the process of gmi {part.host}" if part.host is not None else "")
-        + (f" with the simulator of gmi {part.joint}" if part.joint is not None else "")
         for index, part in enumerate(sized.slices)
     ]
     return _join(lines + _rejected(sized.rejected))
@@ -68,12 +66,27 @@ def comm_text(comm: CommWorkflow) -> str:
         lines.append(f"    about {group.bytes:,} bytes per call ({group.bytes_origin}); times {group.profile}")
         lines.append(f"    {'microseconds':<14} {'published':>11} {'corrected':>11}")
         lines += [_candidate(candidate) for candidate in group.candidates]
+    for shared in comm.applied:
+        lines += _applied(shared)
     serves = comm.sized.mapped.workflow.mode == "serve"
     for channel in comm.channels:
         lines += _steps(channel) if serves else _channel(channel)
     if not comm.collectives:
-        lines.append("  no collective: no trainer has replicas")
+        reason = "gradients are applied one by one, not reduced" if comm.applied else "no trainer has replicas"
+        lines.append(f"  no collective: {reason}")
     return _join(lines)
+
+
+def _applied(shared: Applied) -> list[str]:
+    """Who shares parameters, and how many rollouts the bound on staleness leaves room for."""
+    trainers = len(shared.members)
+    room = f"at most {shared.at_once} under way at once"
+    tight = " (fewer than trainers: some wait)" if shared.at_once < trainers else ""
+    noun = f"GMIs {', '.join(map(str, shared.members))}" if trainers > 1 else f"GMI {shared.members[0]}"
+    return [
+        f"  parameters {shared.name}: host memory shared by {noun}; each applies its own gradients, one at a time",
+        f"    about {shared.bytes:,} bytes per gradient ({shared.bytes_origin}); rollouts: {room}{tight}",
+    ]
 
 
 def _channel(channel: Channel) -> list[str]:
@@ -125,6 +138,7 @@ def _component(component: Component) -> list[str]:
         lines += [f"      needs {name} = {_value(value)}" for name, value in stage.needs]
         lines += [f"      placed on devices {', '.join(map(str, stage.place))}"] if stage.place else []
         lines += [f"      python {stage.python}"] if stage.python else []
+        lines += [f"      update {stage.update}"] if stage.update != "reduce" else []
         lines += [
             f"      {port.direction} {port.name}: {type_text(port.type)}"
             + (f" range {port.range[0]:g} .. {port.range[1]:g}" if port.range else "")

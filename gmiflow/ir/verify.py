@@ -61,8 +61,8 @@ def verify_comm(comm: CommWorkflow) -> None:
         _require(all("trainer" in slices[m].group for m in group.members), f"{group.name} without trainer")
     for component in comm.sized.mapped.workflow.components:
         trainers = [s for s in slices if s.component == component.name and "trainer" in s.group]
-        reduced = any(group.component == component.name for group in comm.collectives)
-        _require(len(trainers) < 2 or reduced, f"{component.name} has trainers that do not reduce")
+        joined = any(group.component == component.name for group in (*comm.collectives, *comm.applied))
+        _require(len(trainers) < 2 or joined, f"{component.name} has trainers that neither reduce nor share")
     for index, part in enumerate(slices):
         if "trainer" in part.group and "agent" not in part.group:
             _verify_channels(comm, index)

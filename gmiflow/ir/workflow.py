@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from gmiflow.plan import Execution, ModeKind, Precision, Role, Template
+from gmiflow.plan import Execution, ModeKind, Precision, Role, Template, Update
 from gmiflow.source import Span
 
 Auto: TypeAlias = Literal["auto"]
@@ -71,6 +71,7 @@ class Stage:
         needs: resources that the stage asks for (`needs`), in base units.
         place: device indices that `place` pins it to, or None.
         python: interpreter of a foreign simulator, or None.
+        update: of a trainer, how several of it improve one policy.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Stage:
     needs: tuple[tuple[str, Value], ...] = ()
     place: tuple[int, ...] | None = None
     python: str | None = None
+    update: Update = "reduce"
     span: Span = field(compare=False)
 
     def port(self, name: str) -> Port:
@@ -121,6 +123,12 @@ class Component:
         """The stage that plays ``role``, or None."""
         return next((s for s in self.stages if s.role == role), None)
 
+    @property
+    def update(self) -> Update:
+        """How several trainers improve one policy; "reduce" without a trainer."""
+        trainer = self.stage("trainer")
+        return trainer.update if trainer is not None else "reduce"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
@@ -145,7 +153,7 @@ class Target:
         cores: CPU cores of the machine that the target allows, 0 for all that the process may use.
         agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
         simulators: the same of those that simulate, where a serve workflow is split; ``agents`` are the others then.
-        agent_share: part of a device that all agents there get together, between 0 and 1; the others get the rest.
+        agent_share: part of a device that all agents there get together, between 0 and 1; the trainers get the rest.
     """
 
     name: str
@@ -186,8 +194,11 @@ class Workflow:
     gmi: str | None
     target: Target
     components: tuple[Component, ...]
-    joint: int | Auto = "auto"
-    """Trainings of a device that may share one simulator, 1 for none."""
     params: tuple[tuple[str, Value, str], ...] = ()
     """Parameters of the file: name, value, origin ("default", "--set", ...), for the run directory."""
     span: Span = field(compare=False)
+
+    @property
+    def applies(self) -> Component | None:
+        """The first training whose trainers apply their gradients without waiting for each other, or None."""
+        return next((component for component in self.components if component.update == "apply"), None)

@@ -17,8 +17,6 @@ SETTINGS: Final[dict[str, str]] = {
     "workflow.checkpoint_every": "Iterations between two checkpoints; 0 writes only the last one.",
     "workflow.seed": "Seed of all noise. Environment i has the same noise however the run is sliced.",
     "workflow.replicas": "Independent trainings side by side, with seeds that count up from `seed`.",
-    "workflow.joint": "Trainings of a device that share one simulator, which steps the environments of all at once; "
-    "1 gives each its own. `auto` lets the compiler choose.",
     "workflow.precision": "Precision of the networks' arithmetic.",
     "workflow.execution": "How an iteration is issued: `eager` operation by operation, `graph` as a CUDA graph, "
     "`overlap` with the next rollout beside the update.",
@@ -31,6 +29,8 @@ SETTINGS: Final[dict[str, str]] = {
     "edge.on_full": "What a full channel does: `block` the sender, or `drop_oldest`.",
     "stage.python": "Interpreter that hosts this simulator, when it cannot run in gmiflow's own.",
     "stage type.entry": 'The Python class behind the stage type: `py "package.module:Class"`.',
+    "stage type.update": "How several trainers improve one policy: they `reduce` their gradients in step, or "
+    "each `apply`s its own when it has it, as A3C does.",
     "needs.memory": "Memory of one GMI that runs the stage, whatever its number of environments.",
     "needs.memory_per_env": "Memory of one environment.",
     "needs.cores": "CPU cores of one GMI that runs the stage.",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gmiflow.compatibility import incompatibilities
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
-from gmiflow.ir.comm import Candidate, Channel, Collective, CommWorkflow
+from gmiflow.ir.comm import Applied, Candidate, Channel, Collective, CommWorkflow
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component
 from gmiflow.plan import CollectiveKind
@@ -44,13 +44,16 @@ def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow
     _require_possible(sized)
     collectives: list[Collective] = []
     channels: list[Channel] = []
+    applied: list[Applied] = []
     for component in sized.mapped.workflow.components:
         members = tuple(
             index
             for index, part in enumerate(sized.slices)
             if part.component == component.name and "trainer" in part.group
         )
-        if len(members) > 1:
+        if component.update == "apply" and len(sized.mapped.groups) > 1:
+            applied.append(_applied(sized, component, members))
+        elif len(members) > 1:
             collectives.append(_collective(sized, component, members, profile))
         if len(sized.mapped.groups) > 1:  # few workflows split their roles: what they need is imported here
             if sized.mapped.workflow.mode == "serve":
@@ -61,7 +64,29 @@ def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow
                 from gmiflow.passes.channel_lowering import lower_channels
 
                 channels += lower_channels(sized, component)
-    return CommWorkflow(sized=sized, collectives=tuple(collectives), channels=tuple(channels))
+    return CommWorkflow(sized=sized, collectives=tuple(collectives), channels=tuple(channels), applied=tuple(applied))
+
+
+def _applied(sized: SizedWorkflow, component: Component, members: tuple[int, ...]) -> Applied:
+    """What trainers share that do not reduce.
+
+    Raises:
+        DiagnosticError: E0407 for channels that drop rollouts, which are promised a place in the order of updates.
+    """
+    dropping = next((edge for edge in component.edges if edge.on_full == "drop_oldest"), None)
+    if dropping is not None:
+        notes = ("with `update = apply` every rollout that is begun is trained on: leave `on_full = block`",)
+        message = "trainers that apply their gradients asynchronously take every rollout"
+        raise DiagnosticError(Diagnostic(code="E0407", message=message, span=dropping.span, notes=notes))
+    size, origin = gradient_bytes(component)
+    return Applied(
+        name=f"{component.name}.shared",
+        component=component.name,
+        members=members,
+        bytes=size,
+        bytes_origin=origin,
+        at_once=sized.mapped.workflow.max_staleness + 1,
+    )
 
 
 def _collective(

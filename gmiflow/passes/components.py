@@ -36,7 +36,6 @@ def build(checked: CheckedWorkflow, target: Target, scope: UnitScope) -> Workflo
         sizing=checked.sizing,
         on_failure=settings["on_failure"],
         gmi=settings["gmi"],
-        joint=settings["joint"],
         target=target,
         components=tuple(_components(checked)),
         params=_params(scope),
@@ -95,6 +94,7 @@ def _stage(stage: StageOf, wiring: Wiring, place: Mapping[str, tuple[int, ...]],
         needs=made.needs,
         place=place.get(stage.name),
         python=stage.python,
+        update=made.update,
         span=stage.declaration.name.span,
     )
 

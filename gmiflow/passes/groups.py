@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
-from gmiflow.ir.workflow import Target, Workflow
+from gmiflow.ir.workflow import Component, Target, Workflow
 from gmiflow.profiles.defaults import MAX_GMIS
 
-__all__ = ["split_groups", "stated_groups"]
+__all__ = ["one_gmi_alone", "split_groups", "stated_groups"]
 
 
 def stated_groups(target: Target) -> tuple[int, int] | None:
@@ -28,8 +28,17 @@ def split_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str]])
         origins: what was decided is added.
 
     Raises:
-        DiagnosticError: E0501 when the numbers that are given do not add up.
+        DiagnosticError: E0501 when the numbers that are given do not add up, or trainers that apply their gradients
+            by themselves are more than the agents.
     """
+    agents, trainers = _split_groups(workflow, cores, origins)
+    applying = workflow.applies
+    if applying is not None and agents < trainers:
+        raise DiagnosticError(_without_agents(applying, agents, trainers))
+    return agents, trainers
+
+
+def _split_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> tuple[int, int]:
     target = workflow.target
     stated = stated_groups(target)
     if stated is None:
@@ -50,7 +59,11 @@ def _default_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str
     if target.device == "cpu":
         share = min(cores, MAX_GMIS) // len(workflow.components)
         origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores), two at least"))
-        return max(1, share - trainers), trainers
+        least = trainers if workflow.applies is not None else 1
+        return max(least, share - trainers), trainers
+    if workflow.applies is not None:
+        origins.append(("gmi_per_gpu", "default: one GMI that collects for each that trains"))
+        return trainers, trainers
     origins.append(("gmi_per_gpu", "default: one GMI that collects until a profile says that more pay"))
     return 1, trainers
 
@@ -65,3 +78,33 @@ def _uneven(workflow: Workflow, total: int, agents: int, trainers: int) -> Diagn
         message = f"{max(agents, 0)} agents and {max(trainers, 0)} trainers are not the {total} GMIs of a device"
     note = "give two of `gmi_per_gpu`, `agents` and `trainers`; the third follows, and one trainer is the default"
     return Diagnostic(code="E0501", message=message, span=workflow.span, notes=(note,))
+
+
+def _without_agents(component: Component, agents: int, trainers: int) -> Diagnostic:
+    """Some trainer would have no agent of its own."""
+    trainer = component.stage("trainer")
+    assert trainer is not None
+    return Diagnostic(
+        code="E0501",
+        message=f"{trainers} trainers that each apply gradients of their own agents need as many, not {agents}",
+        span=trainer.span,
+        notes=(
+            f"`{trainer.type_name}` has `update = apply`: a trainer takes the rollouts of its agents alone",
+            f"give `agents = {trainers}` or more, or fewer trainers",
+        ),
+    )
+
+
+def one_gmi_alone(component: Component, count: int) -> Diagnostic:
+    """GMIs with all roles do not apply gradients to each other's parameters."""
+    trainer = component.stage("trainer")
+    assert trainer is not None
+    return Diagnostic(
+        code="E0501",
+        message=f"{count} GMIs with all roles would each train a policy of its own",
+        span=trainer.span,
+        notes=(
+            f"`{trainer.type_name}` has `update = apply`: its gradients are not reduced",
+            "`mapping = ea_t` shares the policy among trainers; `dp_only` takes one GMI",
+        ),
+    )

@@ -55,7 +55,8 @@ def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> Map
     """Choose the mapping template.
 
     `auto` is `dp_only`: the model compares the others with it, but does not know enough to decide against it (R of
-    a single role is not measured), and the runtime has to support them.
+    a single role is not measured), and the runtime has to support them. Trainers that apply their gradients
+    asynchronously share their parameters in `ea_t` alone, so for them `auto` is that.
 
     Args:
         workflow: checked.
@@ -65,7 +66,8 @@ def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> Map
         DiagnosticError: E0501 when the template asked for is not supported or does not fit the mode.
     """
     wished = workflow.target.mapping
-    template: Template = "dp_only" if wished == "auto" else wished
+    default: Template = "ea_t" if workflow.applies is not None else "dp_only"
+    template = default if wished == "auto" else wished
     if template not in _SUPPORTED[workflow.mode] or not _fits(template, workflow):
         raise DiagnosticError(_refusal(template, workflow))
     groups = _groups(template, _roles(workflow.components[0]))

@@ -40,7 +40,6 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
             env_offset=part.env_offset,
             memory_mib=part.memory_mib,
             host=part.host,
-            joint=part.joint,
         )
         for index, part in enumerate(sized.slices)
     )
@@ -105,6 +104,7 @@ def _training(comm: CommWorkflow, component: Component) -> TrainingPlan:
         gmi=workflow.gmi,
         stages=tuple(_stage(stage) for stage in component.stages),
         edges=tuple(_edge(edge) for edge in component.edges),
+        update=component.update,
         prediction=sized.prediction,
     )
 

@@ -28,7 +28,7 @@ Use: TypeAlias = Literal["declared", "here", "hosted"]
 """How a stage type is used: by no stage as far as is known, in this interpreter, in one of its own (`python`)."""
 
 _HOSTED_METHODS = ("setup", "reset", "step")
-_BASES = {"Simulator": "simulator", "Agent": "agent", "Trainer": "trainer"}
+_BASES = {"Simulator": "simulator", "Agent": "agent", "Trainer": "trainer", "SharedTrainer": "trainer"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,6 @@ WORKFLOW: dict[str, Spec] = {
     "checkpoint_every": Spec(type=INT, minimum=0, maximum=MAX_ITERATIONS),
     "seed": Spec(type=INT, minimum=0),
     "replicas": Spec(type=INT, minimum=1, maximum=MAX_REPLICAS),
-    "joint": Spec(type=automatic(INT), minimum=1, maximum=MAX_REPLICAS),
     "precision": Spec(type=enum("f32", "tf32", "bf16")),
     "execution": Spec(type=enum("auto", "eager", "graph", "overlap")),
     "on_failure": Spec(type=enum("stop", "restart")),
@@ -74,7 +73,7 @@ EDGE: dict[str, Spec] = {
     "on_full": Spec(type=enum("block", "drop_oldest")),
 }
 STAGE: dict[str, Spec] = {"python": Spec(type=STRING)}
-STAGE_TYPE: dict[str, Spec] = {"entry": Spec(type=PYTHON)}
+STAGE_TYPE: dict[str, Spec] = {"entry": Spec(type=PYTHON), "update": Spec(type=enum("reduce", "apply"))}
 NEEDS: dict[str, Spec] = {
     "memory": Spec(type=BYTES, minimum=0),
     "memory_per_env": Spec(type=BYTES, minimum=0),

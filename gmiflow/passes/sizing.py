@@ -18,8 +18,7 @@ from gmiflow.hardware import Hardware
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
-from gmiflow.passes.groups import split_groups
-from gmiflow.passes.joint import join
+from gmiflow.passes.groups import one_gmi_alone, split_groups
 from gmiflow.passes.slicing import cut_slices
 from gmiflow.plan import Backend, Execution
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
@@ -67,13 +66,15 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(mapped, origins)
     devices = [devices_of(component, index, workflow) for index, component in enumerate(workflow.components)]
+    applying = workflow.applies
+    if applying is not None and len(mapped.groups) == 1 and (count := max(map(len, devices)) * gmi_per_gpu) > 1:
+        raise DiagnosticError(one_gmi_alone(applying, count))
     crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
     alone = all(len(d) == 1 for d in devices) and gmi_per_gpu == 1
     shared = _shares_processes(workflow, max(crowd.values()), alone=alone)
     backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
     placed = tuple(zip(workflow.components, devices, strict=True))
     slices = cut_slices(mapped, placed, group_sizes, num_env, cores, shared=shared)
-    slices = join(workflow, slices, backend, origins)
     return SizedWorkflow(
         mapped=mapped,
         num_env=num_env,
@@ -107,6 +108,9 @@ def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]])
     if given != "auto":
         origins.append(("gmi_per_gpu", "given"))
         return given
+    if workflow.applies is not None:
+        origins.append(("gmi_per_gpu", "default: what gradients are applied to is shared by mapping `ea_t` alone"))
+        return 1
     if workflow.target.device == "cpu":
         share = max(1, min(cores, MAX_GMIS) // len(workflow.components))
         strata = _num_env(workflow, []) // math.gcd(STRATUM, _num_env(workflow, []))

@@ -48,7 +48,8 @@ def cut_slices(
     for component, devices in placed:
         for index, (group, count) in enumerate(zip(mapped.groups, group_sizes, strict=True)):
             _require_strata(workflow, num_env, stratum, len(devices) * count)
-            pools = group_sizes[0] if len(group_sizes) > 1 and workflow.mode == "serve" else None
+            own = workflow.mode == "serve" or component.update == "apply"  # the second group has some of the first
+            pools = group_sizes[0] if len(group_sizes) > 1 and own else None
             ranges = _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1, pools=pools)
             for device, (offset, size) in ranges:
                 part = mapped.shares[index] / count if mapped.shares else 1.0 / sum(group_sizes)

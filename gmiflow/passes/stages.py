@@ -16,7 +16,7 @@ from gmiflow.passes.report import Report
 from gmiflow.passes.settings import NEEDS, STAGE, STAGE_TYPE, read_settings, split_body
 from gmiflow.passes.types import Shape, Tensor, Weights, port_type
 from gmiflow.passes.values import FLOAT
-from gmiflow.plan import Role
+from gmiflow.plan import Role, Update
 from gmiflow.source import Span
 from gmiflow.syntax import ast
 
@@ -45,6 +45,7 @@ class Elaborated:
     params: tuple[tuple[str, Value], ...]
     ports: dict[str, StagePort]
     needs: tuple[tuple[str, Value], ...]
+    update: Update
     whole: bool
 
 
@@ -186,17 +187,21 @@ class StageMaker:
         before = len(report)
         ports = {s.name.text: self._port(s, local) for s in kind.body if isinstance(s, ast.Port)}
         settings = [s for s in kind.body if isinstance(s, ast.Setting)]
-        entry = read_settings(settings, STAGE_TYPE, local, report, owner="a stage type").get("entry")
+        found = read_settings(settings, STAGE_TYPE, local, report, owner="a stage type")
+        entry, update = found.get("entry"), found.get("update")
+        if update is not None and kind.role != "trainer":
+            report.add("E0209", "only a trainer has `update`", update.name_span)
         needs: list[tuple[str, Value]] = []
         for statement in kind.body:
             if isinstance(statement, ast.Section) and statement.name.text == "needs":
-                found = read_settings(statement.settings, NEEDS, local, report, owner="`needs`")
-                needs += [(name, item.value.value) for name, item in found.items() if item.value is not None]
+                wanted = read_settings(statement.settings, NEEDS, local, report, owner="`needs`")
+                needs += [(name, item.value.value) for name, item in wanted.items() if item.value is not None]
             elif isinstance(statement, ast.Require):
                 check_require(statement, local, report)
         text = entry.value.value if entry is not None and entry.value is not None else ""
         whole = len(report) == before and bool(text)
-        return Elaborated(entry=str(text), params=params, ports=ports, needs=tuple(needs), whole=whole)
+        chosen = cast("Update", update.value.value if update is not None and update.value is not None else "reduce")
+        return Elaborated(entry=str(text), params=params, ports=ports, needs=tuple(needs), update=chosen, whole=whole)
 
     def _port(self, port: ast.Port, local: LocalScope) -> StagePort:
         shape = port_type(port.type, local, self._report)

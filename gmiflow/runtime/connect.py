@@ -63,6 +63,9 @@ class Switchboard:
         """
         training, gmi = program.training.name, program.gmi.id
         alone = program.members or (gmi,)
+        trainers = tuple(sorted({channel.consumer for channel in program.channels}))
+        if program.training.update == "apply" and gmi in trainers:  # they have no collective, and meet at checkpoints
+            alone = trainers
         members = next((plan.members for plan in program.collectives if plan.training == training), alone)
         name = f"{training}.control"
         if len(members) > 1 and self._here.issuperset(members):

@@ -143,10 +143,14 @@ class GMIRuntime:
 
         All GMIs of a training leave the loop at the same iteration.
         """
-        self._reported_s = time.perf_counter()
+        self._restart_clock()
         while self.iteration < self.context.training.iterations and not self._stopped:
             yield self.iteration + 1
             self._finish_iteration()
+
+    def _restart_clock(self) -> None:
+        """The first iteration is timed from now on."""
+        self._reported_s = time.perf_counter()
 
     @at_work
     def collect(self) -> None:

@@ -136,7 +136,7 @@ class TrainingMerger:
             episodes=episodes,
             mean_return=mean_return,
             episode_length=episode_length,
-            metrics=next(report.metrics for report in closing if report.gmi == self._first),
+            metrics=self._metrics(closing),
             diagnostics=_added(report.diagnostics for report in reports),
             samples=samples,
             channels=channels,
@@ -144,6 +144,13 @@ class TrainingMerger:
             stage_s=self._busiest(reports) if self.serving is None else self._serving_terms(closing, elsewhere),
             serving=self.serving.of_iteration(closing) if self.serving is not None else {},
         )
+
+    def _metrics(self, closing: Sequence[Progress]) -> dict[str, float]:
+        """Those of any trainer where they reduce and so are equal; their means where each has its own."""
+        if self.training.update == "reduce":
+            return next(report.metrics for report in closing if report.gmi == self._first)
+        tables = [report.metrics for report in closing if report.metrics]
+        return {name: sum(table[name] for table in tables) / len(tables) for name in tables[0]} if tables else {}
 
     def _busiest(self, reports: Sequence[Progress]) -> dict[str, float]:
         """Seconds by term, of the GMI that waited least for its peers."""

@@ -12,13 +12,12 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
-from gmiflow.api import Agent, Communicator, Simulator, StageContext, Trainer
+from gmiflow.api import Agent, Communicator, SharedTrainer, Simulator, StageContext, Trainer
 from gmiflow.plan import Role, StagePlan
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
 from gmiflow.runtime.foreign.simulator import ForeignSimulator
-from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.noise import CounterNoise
 
 T = TypeVar("T")
@@ -92,12 +91,7 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
 
 def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
     """A stage, before its setup, in this interpreter."""
-    return _watched(_instance(plan, base), plan, clock)
-
-
-def _instance(plan: StagePlan, base: type[T]) -> T:
-    """What the entry of a stage makes."""
-    return load_entry(plan.entry, base)()
+    return _watched(load_entry(plan.entry, base)(), plan, clock)
 
 
 def _watched(stage: T, plan: StagePlan, clock: StageClock) -> T:
@@ -183,14 +177,12 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
 def _simulator(
     context: GMIContext, plan: StagePlan, communicator: Communicator, noise: CounterNoise, clock: StageClock
 ) -> Simulator:
-    """A simulator that is set up: in this interpreter or its own, or this GMI's part of one that is shared."""
+    """A simulator that is set up, in this interpreter or its own."""
     clock.enter(clock.index(plan.name))
-    if plan.python is not None:
-        simulator = _watched(ForeignSimulator(plan, context.training), plan, clock)
-    elif context.joint is not None and load_entry(plan.entry, Simulator).joinable:
-        simulator = _watched(JointSlice(context.joint, lambda: _instance(plan, Simulator)), plan, clock)
-    else:
+    if plan.python is None:
         simulator = _construct(plan, Simulator, clock)
+    else:
+        simulator = _watched(ForeignSimulator(plan, context.training), plan, clock)
     simulator.setup(_stage_context(context, plan, communicator, noise, None))
     return simulator
 
@@ -259,7 +251,7 @@ def build_trainer(context: GMIContext, clock: StageClock) -> tuple[Trainer, nn.M
         load_entry(agent_plan.entry, Agent), _stage_context(context, agent_plan, communicator, noise, None)
     )
     clock.enter(clock.index(plan.name))
-    trainer = _construct(plan, Trainer, clock)
+    trainer = _construct(plan, SharedTrainer if training.update == "apply" else Trainer, clock)
     trainer.setup(_stage_context(context, plan, communicator, noise, policy))
     clock.enter(RUNTIME)
     return trainer, policy

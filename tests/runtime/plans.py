@@ -61,7 +61,7 @@ def training_plan(
         stages=(
             stage("sim", "simulator", f"point_mass:{simulator}", 3),
             stage("actor", "agent", "point_mass:Actor", 9),
-            stage("learner", "trainer", f"point_mass:{trainer}", 14),
+            stage("learner", "trainer", trainer if ":" in trainer else f"point_mass:{trainer}", 14),
         ),
         edges=EDGES,
     )
@@ -162,7 +162,7 @@ def split_plan(
             )
     members = tuple(range(agents, agents + trainers))
     group = CollectivePlan(name=f"{training.name}.gradient", training=training.name, kind="ip", members=members)
-    collectives = (group,) if trainers > 1 else ()
+    collectives = (group,) if trainers > 1 and training.update == "reduce" else ()
     return dataclasses.replace(whole, gmis=tuple(gmis), channels=tuple(channels), collectives=collectives)
 
 

@@ -17,9 +17,9 @@ from gmiflow.runtime.events import Event, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
 
 
-def run(tmp_path: Path, *, agents: int = 1, **changes):
+def run(tmp_path: Path, *, agents: int = 1, trainers: int = 1, **changes):
     options = {"mode": "async", "max_staleness": 1, "checkpoint_every": 2, **changes}
-    plan = split_plan(training_plan(**options), agents=agents)
+    plan = split_plan(training_plan(**options), agents=agents, trainers=trainers)
     events: list[Event] = []
     programs = write_programs(plan, tmp_path / "programs")
     return run_plan(plan, programs, tmp_path / "run", on_event=events.append), events
@@ -67,6 +67,38 @@ def test_a_killed_trainer_restarts_or_stops_the_run(tmp_path: Path, on_failure, 
     assert (failure.code, failure.message) == ("E0702", "GMI 1 was killed by SIGKILL while learner was at work")
     if restarts:
         assert only(events, Iteration)[-1].metrics["updates"] == 6
+
+
+def applying(trainer: str, **changes) -> dict:
+    """Two agents, each with a trainer that applies its gradients to what both share."""
+    shared = {"trainer": f"point_mass_shared:{trainer}", "update": "apply", "max_staleness": 3}
+    return {"agents": 2, "trainers": 2, **shared, **changes}
+
+
+@pytest.mark.usefixtures("mark")
+def test_where_gradients_are_applied_a_killed_agent_is_replaced(tmp_path: Path) -> None:
+    options = applying("Sharing", simulator="DyingOnce", on_failure="restart", iterations=8)
+    result, events = run(tmp_path, **options)
+    assert (result.status, result.exit_code, result.restarts, result.failures) == ("finished", 0, 0, ())
+    assert [event.gmi for event in only(events, Replacing)] == [1]
+    assert [event.iteration for event in only(events, Iteration)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    training = json.loads((tmp_path / "run" / "report.json").read_text())["trainings"]["train"]
+    assert training["weights"]["equal_on_all_gmis"]
+    assert sum(training["lags"].values()) == 2 * 8
+    assert max(map(int, training["lags"])) <= 3
+
+
+@pytest.mark.usefixtures("mark")
+@pytest.mark.parametrize(("on_failure", "status", "restarts"), [("restart", "finished", 1), ("stop", "failed", 0)])
+def test_where_gradients_are_applied_a_killed_trainer_restarts_or_stops_the_run(
+    tmp_path: Path, on_failure, status: str, restarts: int
+) -> None:
+    result, events = run(tmp_path, **applying("FallingOnce", on_failure=on_failure))
+    assert (result.status, result.restarts, len(only(events, Restarting))) == (status, restarts, restarts)
+    failure = result.failures[0].failure
+    assert (failure.code, failure.message) == ("E0702", "GMI 2 was killed by SIGKILL while learner was at work")
+    if restarts:
+        assert only(events, Iteration)[-1].iteration == 6
 
 
 def test_a_lost_trainer_is_named_with_its_channel(tmp_path: Path, mark: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from gmiflow.api import Ports, Trainer
+from gmiflow.api import Ports, SharedTrainer, Trainer
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.channel.batcher import Batcher
 from gmiflow.runtime.comm.collectives.base import Collective
@@ -37,11 +37,16 @@ class ConsumerExecution:
         self.queue = StatisticsQueue(device)
         self._totals = torch.zeros(3, dtype=torch.float64, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-        self._trainer, self._clock, self._device = trainer, clock, device
+        self._learn = trainer.update
+        if training.update == "apply" and isinstance(trainer, SharedTrainer):
+            self._learn = trainer.gradient  # the caller applies it
+        self._clock, self._device = clock, device
         name = next(stage.name for stage in training.stages if stage.role == "trainer")
         self._index = clock.index(name)
         self._checked = False
-        reason = "" if trainer.capturable else f"{type(trainer).__name__}.update may wait for the device"
+        reason = (
+            "" if trainer.capturable else f"{type(trainer).__name__}.{self._learn.__name__} may wait for the device"
+        )
         if not reason and communicator.size > 1 and not communicator.capturable:
             reason = f"{type(communicator).__name__} reduces through the host"
         planned = training.execution == "graph"
@@ -84,9 +89,13 @@ class ConsumerExecution:
         )
         return metrics
 
+    def skip(self) -> None:
+        """Close an iteration without an update: its statistics have no metrics."""
+        self.queue.push(self._totals, {}, collect=None, learn=None)
+
     def _update(self, batch: Ports) -> Mapping[str, Tensor]:
         self._clock.enter(self._index)
-        metrics = self._trainer.update(batch)
+        metrics = self._learn(batch)
         if not self._checked:
             check_metrics(self._clock.names[self._index], metrics, self._device)
             self._checked = True

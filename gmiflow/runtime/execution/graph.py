@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from gmiflow.api import SharedTrainer
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.execution.clock import StageClock
@@ -15,7 +16,6 @@ from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
-from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.stages import Stages
 
 
@@ -32,7 +32,12 @@ class GraphExecution(EagerExecution):
         communicator: Collective,
     ) -> None:
         super().__init__(training, stages, episodes, rollout, clock)
-        self._collecting = self._collect_part("collect", rollout, stream=self._stream, reason=collect_obstacle(stages))
+        self._collecting = Part(
+            "collect",
+            functools.partial(self._collect_into, rollout),
+            stream=self._stream,
+            reason=collect_obstacle(stages),
+        )
         self._learning = Part(
             "learn",
             functools.partial(self._learn_from, rollout),
@@ -44,9 +49,8 @@ class GraphExecution(EagerExecution):
 
 def collect_obstacle(stages: Stages) -> str:
     """Why a rollout cannot be captured, or ""."""
-    simulator = stages.simulator.whole if isinstance(stages.simulator, JointSlice) else stages.simulator
-    if not simulator.capturable:
-        return f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
+    if not stages.simulator.capturable:
+        return f"{type(stages.simulator).__name__}.step may wait for the device (capturable is False)"
     if not stages.agent.capturable:
         return f"{type(stages.agent).__name__}.act may wait for the device (capturable is False)"
     return ""
@@ -58,6 +62,8 @@ def learn_obstacle(stages: Stages, communicator: Collective) -> str:
         return "there is no trainer"
     if not stages.trainer.capturable:
         return f"{type(stages.trainer).__name__}.update may wait for the device (capturable is False)"
+    if isinstance(stages.trainer, SharedTrainer):
+        return f"{type(stages.trainer).__name__} applies its gradient through the host"
     if communicator.size > 1 and not communicator.capturable:
         return f"{type(communicator).__name__} reduces through the host"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,6 @@ from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import collect_obstacle
-from gmiflow.runtime.execution.joint import JointCollect
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
 from gmiflow.runtime.stages import Stages
@@ -40,9 +40,9 @@ class ProducerExecution(EagerExecution):
         # Rollouts take turns on one stream, so their graphs may share memory.
         pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
         self._collects = [
-            self._collect_part(
+            Part(
                 f"collect {index}",
-                rollout,
+                functools.partial(self._collect_into, rollout),
                 stream=self._stream,
                 pool=pool,
                 reason=collect_obstacle(stages) if planned else "",
@@ -52,7 +52,7 @@ class ProducerExecution(EagerExecution):
         ]
         self._collecting = self._collects[0]
 
-    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
+    def parts(self) -> tuple[Part[Any], ...]:
         """As in the base class: one rollout per storage."""
         return tuple(self._collects)
 

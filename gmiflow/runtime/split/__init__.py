@@ -2,7 +2,8 @@
 
 Both run the loop of `GMI.run`. The agent's half waits, before each rollout, until its policy is new enough and there
 is room; then it hands the rollout over. The trainer's half takes a batch, updates, and shows the new weights. What
-concerns the training as a whole (its end, checkpoints) is decided by the trainers and read by the agents.
+concerns the training as a whole (its end, checkpoints) is decided by the trainers and read by the agents. Trainers
+reduce their gradients, or apply them one by one (`applying`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMIRuntime, Reporter
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.split.agents import AgentRuntime
+from gmiflow.runtime.split.applying import ApplyingTrainerRuntime
 from gmiflow.runtime.split.trainers import TrainerRuntime
 
-__all__ = ["AgentRuntime", "TrainerRuntime", "make_runtime"]
+__all__ = ["AgentRuntime", "ApplyingTrainerRuntime", "TrainerRuntime", "make_runtime"]
 
 
 def make_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> GMIRuntime:
@@ -23,6 +25,7 @@ def make_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | No
 
         return make_serving_runtime(context, reporter, clock)
     if context.id in context.consumers:
-        return TrainerRuntime(context, reporter, clock)
+        trainer = ApplyingTrainerRuntime if context.training.update == "apply" else TrainerRuntime
+        return trainer(context, reporter, clock)
     kind = AgentRuntime if context.id in context.producers else GMIRuntime
     return kind(context, reporter, clock)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
+from gmiflow.runtime.comm.channel.ledger import Ledger
 from gmiflow.runtime.comm.channel.migrator import Migrator
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.weights import Collected, WeightsReader
@@ -17,6 +18,7 @@ from gmiflow.runtime.execution.produce import ProducerExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.messages import Done, Progress
+from gmiflow.runtime.split.applying import open_ledger
 
 __all__ = ["AgentRuntime"]
 
@@ -41,6 +43,7 @@ class AgentRuntime(GMIRuntime):
         self._version = -1
         self._wait_s = 0.0
         self._moved_bytes = self._dropped = 0
+        self._fed_trainer = context.links[0].plan.consumer
         self._drops = any(link.plan.on_full == "drop_oldest" for link in context.links)
         super().setup()
         self._board = WeightsReader(
@@ -51,6 +54,10 @@ class AgentRuntime(GMIRuntime):
             context.consumers[0],
             timeout_s=context.timeout_s,
         )
+        self._ledger: Ledger | None = None
+        if context.training.update == "apply":
+            self._ledger = open_ledger(context)
+            self._ledger.follow()
         # One that takes the place of a lost GMI goes on counting where that one was.
         self.iteration = self._reported = self._board.start + self._migrator.made
 
@@ -70,7 +77,7 @@ class AgentRuntime(GMIRuntime):
 
     def iterations(self) -> Iterator[int]:
         """As `GMIRuntime.iterations`, until the trainers end the training."""
-        self._reported_s = time.perf_counter()
+        self._restart_clock()
         while self._admit():
             yield self.iteration + 1
             self._finish_iteration()
@@ -102,6 +109,9 @@ class AgentRuntime(GMIRuntime):
             self._migrator.close()
         if hasattr(self, "_board"):
             self._board.close()
+        ledger = getattr(self, "_ledger", None)
+        if ledger is not None:
+            ledger.close()
 
     def _admit(self) -> bool:
         """Wait until a rollout may start; write slices of checkpoints meanwhile. False when the training has ended."""
@@ -126,6 +136,9 @@ class AgentRuntime(GMIRuntime):
 
         What is under way is counted before the version is read: the other way round the trainer could be one further.
         """
+        if self._ledger is not None:
+            migrator = self._migrator
+            return migrator.has_room(self._board.version) and self._ledger.begin(self._fed_trainer, migrator.made)
         if self.iteration >= self.context.training.iterations and not self._drops:
             return False
         needed = self._migrator.needed_version(self._board.version)
@@ -135,6 +148,8 @@ class AgentRuntime(GMIRuntime):
         try:
             self._migrator.look(waited_s)
             self._board.look(waited_s)
+            if self._ledger is not None:
+                self._ledger.look(waited_s)
         except GMIError:
             if self._board.ended == "no":  # else the trainers have left in order, just now
                 raise

@@ -55,33 +55,42 @@ class TrainerRuntime(GMIRuntime):
         if context.resume is not None:
             self._load()
         self._agreed_checksum()
-        self._board: WeightsWriter | None = None
-        if context.id == context.consumers[0]:
-            self._board = WeightsWriter(
-                training.name,
-                context.weights_path,
-                context.producers,
-                self._trainer.weights(),
-                start=self.iteration,
-                replaceable=training.on_failure == "restart",
-                timeout_s=context.timeout_s,
-            )
+        self._board = self._open_board()
         setup_s = time.perf_counter() - start
         self.clock.take()
         self._reporter.send(
             Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s, lowering=self._consumer.lowering)
         )
 
+    def _open_board(self) -> WeightsWriter | None:
+        """Show the first weights to the agents, on the first trainer."""
+        context, training = self.context, self.context.training
+        if context.id != context.consumers[0]:
+            return None
+        return WeightsWriter(
+            training.name,
+            context.weights_path,
+            context.producers,
+            self._trainer.weights(),
+            start=self.iteration,
+            replaceable=training.on_failure == "restart",
+            timeout_s=context.timeout_s,
+        )
+
     @at_work
     def collect(self) -> None:
         """Wait for a batch."""
+        self._batch = self._take()
+        self._batcher.count_lags(self._version)
+
+    def _take(self) -> int:
+        """The next batch, by number, when it is there."""
         while True:
             with self.context.turn.yielded():
                 self._wait_s += wait_for(self._batcher.ready, self._batcher.look)
-            batch = self._batcher.take(self._version)
+            batch = self._batcher.take()
             if batch is not None:
-                self._batch = batch
-                return
+                return batch
 
     @at_work
     def learn(self) -> Mapping[str, Tensor]:
@@ -117,6 +126,8 @@ class TrainerRuntime(GMIRuntime):
         The checkpoint is before the weights: with no staleness the agents are then just where the update began.
         """
         self.iteration += 1
+        if self._learned < self.iteration:  # a user's loop may collect without learning
+            self._skip()
         for collective in self.context.collectives.values():
             collective.check()
         every = self.context.training.checkpoint_every
@@ -127,6 +138,9 @@ class TrainerRuntime(GMIRuntime):
         stop = torch.tensor([int(self._reporter.stop_requested)])
         self.context.control.all_reduce(stop, "max")
         self._stopped = bool(stop.item())
+
+    def _skip(self) -> None:
+        self._consumer.skip()
 
     @at_work
     def _hand_over(self) -> None:

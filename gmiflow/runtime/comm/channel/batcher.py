@@ -38,6 +38,7 @@ class Batcher:
         self._device = device
         self.lags: Counter[int] = Counter()
         self.bytes = 0
+        self._collected: list[int] = []
         self._missing = list(links)
         first = links[0]
         same = all(value.device.type == device.type for value in first.slots[0].values())
@@ -69,8 +70,8 @@ class Batcher:
         for link in self._missing:
             link.ring.look(waited_s)
 
-    def take(self, version: int) -> int | None:
-        """Take the next batch for the policy of ``version``; its index in `batches`.
+    def take(self) -> int | None:
+        """Take the next batch; its index in `batches`.
 
         None when a part was dropped since `ready`: then wait again.
         """
@@ -80,7 +81,7 @@ class Batcher:
             with link.ring.reading() as slot:
                 if slot is None:
                     return None
-                self.lags.update(version - collected for collected in link.ring.versions())
+                self._collected += link.ring.versions()
                 if self.direct:
                     index = slot
                 else:
@@ -91,6 +92,11 @@ class Batcher:
             self._missing.pop()
         self._missing = list(self._links)
         return index
+
+    def count_lags(self, version: int) -> None:
+        """The batch that was taken is for the policy of ``version``: count how old its parts are."""
+        self.lags.update(version - collected for collected in self._collected)
+        self._collected.clear()
 
     def release(self) -> None:
         """The batch is used up, on a GPU too."""

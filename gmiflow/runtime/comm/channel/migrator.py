@@ -111,11 +111,15 @@ class Migrator:
             version: of the newest policy; where rollouts may be dropped, those are whose place would make the next
                 one too old.
         """
-        newest = version + self._staleness
-        room = [link.ring.make_room(limit, newest) for link, limit in zip(self._links, self._limits, strict=True)]
-        if not all(room):
+        if not self.has_room(version):
             return None
         return max(link.ring.next_update for link in self._links) - self._staleness
+
+    def has_room(self, version: int) -> bool:
+        """Whether the next rollout has room in all channels; ``version`` as for `needed_version`."""
+        newest = version + self._staleness
+        room = [link.ring.make_room(limit, newest) for link, limit in zip(self._links, self._limits, strict=True)]
+        return all(room)
 
     def look(self, waited_s: float) -> None:
         """Raise when a trainer is gone; see `Watch.look`."""

@@ -1,6 +1,6 @@
 """The weights' way back: a board in shared memory with two buffers, written in turn, each with its version.
 
-The trainer writes version v into buffer ``v mod 2`` while readers take version v - 1 from the other one. A reader
+A trainer writes version v into buffer ``v mod 2`` while readers take version v - 1 from the other one. A reader
 looks again after copying: if the writer has begun version v + 2 meanwhile, what it has is torn, and it takes the
 newer one.
 
@@ -16,17 +16,17 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
-import torch
 from torch import Tensor
 
-from gmiflow.runtime.comm.channel.packer import ALIGNMENT_BYTES, PAGE_BYTES
+from gmiflow.runtime.comm.channel.packer import PAGE_BYTES
 from gmiflow.runtime.comm.channel.presence import BLOCK_WORDS, LONG_SLEEP_S, Presence, Watch
+from gmiflow.runtime.comm.channel.tensor_table import Entry, entries_of, size_of, views_of
 from gmiflow.runtime.comm.shared_memory import Segment, directory, make_fence
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, error
 
-__all__ = ["Collected", "Ending", "WeightsBoard", "WeightsReader", "WeightsWriter"]
+__all__ = ["Collected", "Ending", "WeightsBoard", "WeightsPublisher", "WeightsReader", "WeightsWriter"]
 
 Ending: TypeAlias = Literal["no", "finished", "stopped"]
 _ENDINGS: tuple[Ending, ...] = ("no", "finished", "stopped")
@@ -53,7 +53,7 @@ class WeightsBoard:
         watch: looks after the members that this one waits for.
     """
 
-    def __init__(self, name: str, segment: Segment, readers: tuple[int, ...], entries: list[dict[str, Any]]) -> None:
+    def __init__(self, name: str, segment: Segment, readers: tuple[int, ...], entries: list[Entry]) -> None:
         self._segment = segment
         self._readers = readers
         self._fence = make_fence()
@@ -65,26 +65,31 @@ class WeightsBoard:
         self._writer = Presence(words, 0)
         self._reader_blocks = [Presence(words, 1 + index) for index in range(len(readers))]
         first = _header_pages(len(readers), entries)
-        size = _buffer_bytes(entries)
-        self._buffers = [self._tensors(entries, first + parity * size) for parity in (0, 1)]
-
-    def _tensors(self, entries: list[dict[str, Any]], start: int) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for entry in entries:
-            shape = tuple(entry["shape"])
-            dtype = cast("torch.dtype", getattr(torch, entry["dtype"]))
-            count = torch.Size(shape).numel()
-            if count:
-                flat = torch.frombuffer(
-                    self._segment.memory, dtype=dtype, count=count, offset=start + int(entry["offset"])
-                )
-                found[entry["name"]] = flat.view(shape)
-        return found
+        size = size_of(entries)
+        self._buffers = [views_of(entries, segment.memory, first + parity * size) for parity in (0, 1)]
 
     @property
     def version(self) -> int:
         """Number of the newest whole version; the first is 0."""
         return self._writer.words[_VERSION]
+
+    def publish(self, weights: Mapping[str, Tensor]) -> int:
+        """Write the next version; returns its number. On a GPU waits until the copy has arrived.
+
+        One GMI does so at a time.
+        """
+        version = self.version + 1
+        self._copy(weights, version)
+        return version
+
+    def _copy(self, weights: Mapping[str, Tensor], version: int) -> None:
+        words = self._writer.words
+        words[_BEGUN] = version
+        self._fence()
+        for name, target in self._buffers[version % 2].items():
+            target.copy_(weights[name])
+        self._fence()
+        words[_VERSION] = version
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -125,8 +130,8 @@ class WeightsWriter(WeightsBoard):
         Raises:
             GMIError: E0711 when there is too little shared memory.
         """
-        entries = _entries(weights)
-        first, size = _header_pages(len(readers), entries), _buffer_bytes(entries)
+        entries = entries_of(weights)
+        first, size = _header_pages(len(readers), entries), size_of(entries)
         segment = Segment(f"{path}.new", first + 2 * size)
         text = json.dumps(entries).encode()
         table = (1 + len(readers)) * BLOCK_WORDS * _WORD_BYTES
@@ -140,21 +145,6 @@ class WeightsWriter(WeightsBoard):
         self._writer.announce()
         segment.path.rename(directory() / path)
         segment.path = directory() / path
-
-    def publish(self, weights: Mapping[str, Tensor]) -> int:
-        """Write the next version; returns its number. On a GPU waits until the copy has arrived."""
-        version = self.version + 1
-        self._copy(weights, version)
-        return version
-
-    def _copy(self, weights: Mapping[str, Tensor], version: int) -> None:
-        words = self._writer.words
-        words[_BEGUN] = version
-        self._fence()
-        for name, target in self._buffers[version % 2].items():
-            target.copy_(weights[name])
-        self._fence()
-        words[_VERSION] = version
 
     def request_checkpoint(self, iteration: int) -> None:
         """Ask every reader to write its slice of the checkpoint of ``iteration`` at its next rollout boundary."""
@@ -193,6 +183,19 @@ class WeightsWriter(WeightsBoard):
         super().close()
 
 
+class WeightsPublisher(WeightsBoard):
+    """The end of a trainer that is not the first, where trainers publish in turn."""
+
+    def __init__(self, name: str, path: str, readers: tuple[int, ...], writer: int, *, timeout_s: float) -> None:
+        """Wait for the board of the training ``name``, which the trainer ``writer`` makes.
+
+        Raises:
+            GMIError: E0705 when there is none in time.
+        """
+        segment, entries = _open(path, len(readers), f"GMI {writer} gave no weights of {name}", timeout_s)
+        super().__init__(name, segment, readers, entries)
+
+
 class WeightsReader(WeightsBoard):
     """An agent's end."""
 
@@ -204,16 +207,7 @@ class WeightsReader(WeightsBoard):
         Raises:
             GMIError: E0705 when there is none in time.
         """
-        file = directory() / path
-        deadline = time.monotonic() + timeout_s
-        while not file.exists():
-            if time.monotonic() > deadline:
-                raise error(COLLECTIVE_TIMED_OUT, f"GMI {writer} gave no weights of {name} within {timeout_s:g} s")
-            time.sleep(LONG_SLEEP_S)
-        segment = Segment(path, file.stat().st_size)
-        start = (1 + len(readers)) * BLOCK_WORDS * _WORD_BYTES
-        count = int.from_bytes(segment.memory[start : start + 8], "little")
-        entries = cast("list[dict[str, Any]]", json.loads(segment.memory[start + 8 : start + 8 + count]))
+        segment, entries = _open(path, len(readers), f"GMI {writer} gave no weights of {name}", timeout_s)
         super().__init__(name, segment, readers, entries)
         self.watch.timeout_s = timeout_s
         self.watch.add(writer, self._writer)
@@ -265,6 +259,20 @@ class WeightsReader(WeightsBoard):
         super().close()
 
 
+def _open(path: str, readers: int, missing: str, timeout_s: float) -> tuple[Segment, list[Entry]]:
+    """Wait for the board and read the table of its tensors; E0705 with the text ``missing`` when it does not come."""
+    file = directory() / path
+    deadline = time.monotonic() + timeout_s
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise error(COLLECTIVE_TIMED_OUT, f"{missing} within {timeout_s:g} s")
+        time.sleep(LONG_SLEEP_S)
+    segment = Segment(path, file.stat().st_size)
+    start = (1 + readers) * BLOCK_WORDS * _WORD_BYTES
+    count = int.from_bytes(segment.memory[start : start + 8], "little")
+    return segment, cast("list[Entry]", json.loads(segment.memory[start + 8 : start + 8 + count]))
+
+
 def _as_word(value: float) -> int:
     return int.from_bytes(struct.pack("<d", value), "little", signed=True)
 
@@ -273,27 +281,7 @@ def _as_float(word: int) -> float:
     return float(struct.unpack("<d", word.to_bytes(8, "little", signed=True))[0])
 
 
-def _entries(weights: Mapping[str, Tensor]) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
-    offset = 0
-    for name, value in weights.items():
-        dtype = str(value.dtype).removeprefix("torch.")
-        entries.append({"name": name, "dtype": dtype, "shape": list(value.shape), "offset": offset})
-        offset += -(-value.numel() * value.element_size() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    return entries
-
-
-def _buffer_bytes(entries: list[dict[str, Any]]) -> int:
-    """Bytes of one buffer, whole pages."""
-    if not entries:
-        return PAGE_BYTES
-    last = entries[-1]
-    itemsize = cast("torch.dtype", getattr(torch, last["dtype"])).itemsize
-    end = int(last["offset"]) + torch.Size(last["shape"]).numel() * itemsize
-    return -(-max(end, 1) // PAGE_BYTES) * PAGE_BYTES
-
-
-def _header_pages(readers: int, entries: list[dict[str, Any]]) -> int:
+def _header_pages(readers: int, entries: list[Entry]) -> int:
     """Bytes before the first buffer: the words of all members, and the table of the tensors."""
     size = (1 + readers) * BLOCK_WORDS * _WORD_BYTES + 8 + len(json.dumps(entries).encode())
     return -(-size // PAGE_BYTES) * PAGE_BYTES
