@@ -143,6 +143,14 @@ class Simulator(ABC):
     capturable: bool = False
     """True when `step` only enqueues work on the current CUDA stream, so it may be captured. Final after `setup`."""
 
+    joinable: bool = False
+    """True when one instance may hold the environments of several trainings side by side (`joint` in a workflow).
+
+    Said by the class. The randomness then comes from ``context.noise`` alone, never from ``seed`` or ``env_offset``;
+    what happens in one environment does not depend on how many there are; every tensor of `state_dict` has a row per
+    environment; and `observe` is overridden and changes nothing.
+    """
+
     @abstractmethod
     def setup(self, context: StageContext) -> None:
         """Allocate everything here; later calls allocate nothing that grows."""

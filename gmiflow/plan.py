@@ -181,6 +181,8 @@ class GMIPlan:
         memory_mib: memory cap on the device, 0 for none.
         host: id of the first GMI of the process that it shares with others of its device, as a thread
             with a CUDA stream of its own; None for a process of its own.
+        joint: id of the first GMI of those of this process whose environments one simulator steps; None for a
+            simulator of its own.
     """
 
     id: int
@@ -196,6 +198,7 @@ class GMIPlan:
     env_offset: int
     memory_mib: int = 0
     host: int | None = None
+    joint: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

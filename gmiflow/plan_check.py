@@ -127,6 +127,8 @@ def _gmi(plan: LaunchPlan, index: int, gmi: GMIPlan, trainings: dict[str, Traini
         _require(value % training.stratum == 0, f"{path}.{name}", broken)
     if gmi.host is not None:
         _host(plan, gmi, gmi.host, f"{path}.host")
+    if gmi.joint is not None:
+        _joint(plan, gmi, gmi.joint, f"{path}.joint")
 
 
 def _host(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
@@ -137,6 +139,28 @@ def _host(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
     _require(first, path, f"GMI {number} is not the first of a shared process, which names itself as its host")
     same = (host.device, host.backend) == (gmi.device, gmi.backend)
     _require(same, path, f"GMI {number} has another device or backend than GMI {gmi.id}")
+
+
+def _joint(plan: LaunchPlan, gmi: GMIPlan, number: int, path: str) -> None:
+    """The first GMI of those that share a simulator: of one process, each with a whole training, alike in all it has.
+
+    Seeds, agents and trainers may differ.
+    """
+    _require(0 <= number <= gmi.id and plan.gmis[number].joint == number, path, f"GMI {number} is not the first of it")
+    first = plan.gmis[number]
+    _require(gmi.host is not None and gmi.host == first.host, path, f"GMI {number} is of another process")
+    own, other = plan.training(gmi.training), plan.training(first.training)
+    _require(gmi.num_env == own.num_env, path, f"GMI {gmi.id} has a part of its training only")
+    _require(gmi is first or own.name != other.name, path, f"GMI {number} is of the same training")
+    _require(own.mode != "serve", path, f"{own.name} serves, with a simulator of its own")
+    for name in ("num_env", "horizon", "execution", "max_staleness"):
+        same = getattr(own, name) == getattr(other, name)
+        _require(same, path, f"{name} of {own.name} is not that of {other.name}")
+    mine, its = ([stage for stage in each.stages if stage.role == "simulator"] for each in (own, other))
+    same = [(stage.entry, stage.params) for stage in mine] == [(stage.entry, stage.params) for stage in its]
+    _require(same, path, f"{own.name} and {other.name} have different simulators")
+    hosted = any(stage.python for stage in mine)
+    _require(not hosted, path, f"the simulator of {own.name} runs in another interpreter, for this training alone")
 
 
 def _collective(plan: LaunchPlan, group: CollectivePlan, trainings: dict[str, TrainingPlan], path: str) -> None:

@@ -52,6 +52,45 @@ def test_gmis_of_one_process_name_the_first(compiled):
     assert [[gmi.id for gmi in gmis] for gmis in plan.processes().values()] == [[0, 1]]
 
 
+@pytest.fixture(scope="module")
+def replicas():
+    settings = (*SETTINGS[:2], ("target.gmi_per_gpu", "1"), ("workflow.replicas", "2"))
+    hardware = Hardware(cores=2, gpus=())
+    quickstart = str(ROOT / "examples/quickstart.gmi")
+    compilation = compile_file(quickstart, Options(overrides=settings), stop_after="plan", hardware=hardware)
+    assert compilation.plan is not None, compilation.diagnostics
+    return compilation.plan.to_json()
+
+
+JOINT = [(f"gmis.{gmi}.{name}", 0) for gmi in (0, 1) for name in ("host", "joint")]
+
+
+def test_replicas_may_share_a_simulator(replicas):
+    assert [gmi.joint for gmi in read_plan(changed(replicas, *JOINT)).gmis] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([("gmis.1.joint", 0)], "plan.gmis[1].joint: GMI 0 is not the first of it"),
+        ([("gmis.0.joint", 1), ("gmis.1.joint", 1)], "plan.gmis[0].joint: GMI 1 is not the first of it"),
+        ([("gmis.0.joint", 0), ("gmis.1.joint", 0)], "plan.gmis[0].joint: GMI 0 is of another process"),
+        ([*JOINT, ("trainings.1.horizon", 2)], "plan.gmis[1].joint: horizon of "),
+        (
+            [*JOINT, ("trainings.1.stages.0.params.engine", "mjwarp")],
+            "plan.gmis[1].joint: train.1 and train.0 have different simulators",
+        ),
+        (
+            [*JOINT, *((f"trainings.{n}.stages.0.python", "/usr/bin/python3") for n in (0, 1))],
+            "plan.gmis[0].joint: the simulator of train.0 runs in another interpreter",
+        ),
+    ],
+)
+def test_a_simulator_is_shared_by_equals(replicas, changes, message):
+    with pytest.raises(PlanError, match=re.escape(message)):
+        read_plan(changed(replicas, *changes))
+
+
 WRONG = [
     ([("trainings", [])], "plan.trainings: there is none"),
     ([("gmis", [])], "plan.gmis: there is none"),

@@ -68,6 +68,7 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
     last = gmi.env_offset + gmi.num_env - 1
     device = "the CPU" if plan.target.device == "cpu" else f"GPU {gmi.device} ({gmi.backend}, share {gmi.share:g})"
     device += f", in the process of GMI {gmi.host}" if gmi.host is not None else ""
+    device += f", with the simulator of GMI {gmi.joint}" if gmi.joint is not None else ""
     cores = f"{gmi.cores} CPU core{'s' if gmi.cores != 1 else ''}"
     sentences = [
         f"Runs {runs} of training {training.name} for environments {gmi.env_offset} to {last} of {training.num_env},"

@@ -113,7 +113,7 @@ def _gmis(before: LaunchPlan, after: LaunchPlan) -> Iterator[Change]:
 
 
 def _gmi(before: GMIPlan, after: GMIPlan) -> Iterator[Change]:
-    for name in ("share", "cores", "threads", "memory_mib", "device", "stages", "num_env", "host"):
+    for name in ("share", "cores", "threads", "memory_mib", "device", "stages", "num_env", "host", "joint"):
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
             yield Change(f"{name} of GMI {after.id}", _text(old), _text(new))

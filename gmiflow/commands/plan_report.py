@@ -187,6 +187,8 @@ def report(
         "backend": sized.backend,
     }
     origins = dict(sized.origins)
+    if "joint" in origins:
+        values["joint"] = sized.joint
     found = rows(search) if search else ()
     decisions = [Decision(name="mapping", value=sized.mapped.template, origin=sized.mapped.origin)]
     decisions += [Decision(name=name, value=str(value), origin=origins.get(name, "")) for name, value in values.items()]

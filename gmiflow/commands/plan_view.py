@@ -52,8 +52,15 @@ def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
     return (
         f"{training.name}: num_env {training.num_env} = {per_gmi} on each of {count}, horizon {training.horizon}, "
         f"{training.iterations} iterations, seed {training.seed}; mapping {training.mapping}, "
-        f"execution {training.execution}, {collective}"
+        f"execution {training.execution}, {collective}" + _sharing(plan, gmis)
     )
+
+
+def _sharing(plan: LaunchPlan, gmis: tuple[GMIPlan, ...]) -> str:
+    """With how many others a training shares its simulator."""
+    joint = gmis[0].joint
+    others = sum(gmi.joint == joint for gmi in plan.gmis) - 1 if joint is not None else 0
+    return f", one simulator with {others} other training{'s' if others > 1 else ''}" if others else ""
 
 
 def table(plan: LaunchPlan) -> RenderableType:
@@ -82,7 +89,9 @@ def _row(plan: LaunchPlan, gmi: GMIPlan) -> tuple[str, ...]:
     groups = [group for group in plan.collectives if gmi.id in group.members]
     streams = gmi.host is not None and gmi.backend == "timeshare"
     share = "streams" if streams else f"{gmi.backend}, {gmi.share:.0%}"
-    device = "cpu" if plan.target.device == "cpu" else f"gpu {gmi.device} ({share})"
+    share += ", joint" if gmi.joint is not None else ""
+    joint = " (joint)" if gmi.joint is not None else ""
+    device = f"cpu{joint}" if plan.target.device == "cpu" else f"gpu {gmi.device} ({share})"
     return (
         str(gmi.id),
         gmi.training,

@@ -70,6 +70,7 @@ def _look(gmis: Sequence[GMIPlan]) -> list[GMIPlan]:
             device=0,
             env_offset=0,
             host=None if gmi.host is None else gmi.host - first,
+            joint=None if gmi.joint is None else gmi.joint - first,
         )
         for gmi in gmis
     ]

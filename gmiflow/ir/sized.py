@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class Slice:
         num_env, env_offset: range of global environment ids.
         memory_mib: memory cap on the device, 0 for none.
         host: index of the first slice of the process that this one shares; None for a process of its own.
+        joint: index of the first slice of those that share one simulator; None for a simulator of its own.
     """
 
     component: str
@@ -37,6 +39,7 @@ class Slice:
     env_offset: int
     memory_mib: int = 0
     host: int | None = None
+    joint: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +50,8 @@ class SizedWorkflow:
         num_env: environments of each component.
         gmi_per_gpu: GMIs of one component on one device.
         stratum: environments that are permuted together.
-        origins: for each decided quantity ("num_env", "gmi_per_gpu", "execution", "backend"), how
-            it was decided: "given", "default", "modelled", "measured", with a reason.
+        origins: for each decided quantity ("num_env", "gmi_per_gpu", "execution", "backend" and, with
+            several trainings, "joint"), how it was decided: "given", "default", "modelled", "measured", with a reason.
         rejected: sizes that were not taken.
         search: what a profile said; None when defaults decided.
         prediction: of each component, from the search.
@@ -66,3 +69,8 @@ class SizedWorkflow:
     rejected: tuple[Rejected, ...] = ()
     search: Search | None = None
     prediction: PredictionPlan | None = None
+
+    @property
+    def joint(self) -> int:
+        """Trainings that share one simulator, at most; 1 when each has its own."""
+        return max(Counter(part.joint for part in self.slices if part.joint is not None).values(), default=1)

@@ -45,6 +45,7 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"  execution {sized.execution} ({origins['execution']})",
         f"  backend {sized.backend} ({origins['backend']})",
     ]
+    lines += [f"  joint {sized.joint} ({origins['joint']})"] if "joint" in origins else []
     if (found := sized.prediction) is not None:
         between = f"{found.steps_per_s_low:,.0f} to {found.steps_per_s_high:,.0f}"
         lines.append(f"  expected {found.steps_per_s:,.0f} steps/s ({found.origin}, {between})")
@@ -53,6 +54,7 @@ def sizing_text(sized: SizedWorkflow) -> str:
         f"env {part.env_offset}..{part.env_offset + part.num_env} "
         f"device {part.device} share {part.share:.4g} cores {part.cores} threads {part.threads}"
         + (f" in the process of gmi {part.host}" if part.host is not None else "")
+        + (f" with the simulator of gmi {part.joint}" if part.joint is not None else "")
         for index, part in enumerate(sized.slices)
     ]
     return _join(lines + _rejected(sized.rejected))

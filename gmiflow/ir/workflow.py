@@ -153,7 +153,7 @@ class Target:
         cores: CPU cores of the machine that the target allows, 0 for all that the process may use.
         agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
         simulators: the same of those that simulate, where a serve workflow is split; ``agents`` are the others then.
-        agent_share: part of a device that all agents there get together, between 0 and 1; the trainers get the rest.
+        agent_share: part of a device that all agents there get together, between 0 and 1; the others get the rest.
     """
 
     name: str
@@ -194,6 +194,8 @@ class Workflow:
     gmi: str | None
     target: Target
     components: tuple[Component, ...]
+    joint: int | Auto = "auto"
+    """Trainings of a device that may share one simulator, 1 for none."""
     params: tuple[tuple[str, Value, str], ...] = ()
     """Parameters of the file: name, value, origin ("default", "--set", ...), for the run directory."""
     span: Span = field(compare=False)

@@ -61,6 +61,7 @@ def decided(compilation: Compilation, setting: str) -> str | None:
         "mapping": sized.mapped.template,
         "backend": sized.backend,
         "gmi_per_gpu": sized.gmi_per_gpu,
+        "joint": sized.joint,
     }
     return str(values[setting]) if setting in values else None
 

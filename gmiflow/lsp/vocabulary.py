@@ -17,6 +17,8 @@ SETTINGS: Final[dict[str, str]] = {
     "workflow.checkpoint_every": "Iterations between two checkpoints; 0 writes only the last one.",
     "workflow.seed": "Seed of all noise. Environment i has the same noise however the run is sliced.",
     "workflow.replicas": "Independent trainings side by side, with seeds that count up from `seed`.",
+    "workflow.joint": "Trainings of a device that share one simulator, which steps the environments of all at once; "
+    "1 gives each its own. `auto` lets the compiler choose.",
     "workflow.precision": "Precision of the networks' arithmetic.",
     "workflow.execution": "How an iteration is issued: `eager` operation by operation, `graph` as a CUDA graph, "
     "`overlap` with the next rollout beside the update.",

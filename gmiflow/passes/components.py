@@ -36,6 +36,7 @@ def build(checked: CheckedWorkflow, target: Target, scope: UnitScope) -> Workflo
         sizing=checked.sizing,
         on_failure=settings["on_failure"],
         gmi=settings["gmi"],
+        joint=settings["joint"],
         target=target,
         components=tuple(_components(checked)),
         params=_params(scope),

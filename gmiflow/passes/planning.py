@@ -40,6 +40,7 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
             env_offset=part.env_offset,
             memory_mib=part.memory_mib,
             host=part.host,
+            joint=part.joint,
         )
         for index, part in enumerate(sized.slices)
     )

@@ -58,6 +58,7 @@ WORKFLOW: dict[str, Spec] = {
     "checkpoint_every": Spec(type=INT, minimum=0, maximum=MAX_ITERATIONS),
     "seed": Spec(type=INT, minimum=0),
     "replicas": Spec(type=INT, minimum=1, maximum=MAX_REPLICAS),
+    "joint": Spec(type=automatic(INT), minimum=1, maximum=MAX_REPLICAS),
     "precision": Spec(type=enum("f32", "tf32", "bf16")),
     "execution": Spec(type=enum("auto", "eager", "graph", "overlap")),
     "on_failure": Spec(type=enum("stop", "restart")),

@@ -19,6 +19,7 @@ from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.groups import one_gmi_alone, split_groups
+from gmiflow.passes.joint import join
 from gmiflow.passes.slicing import cut_slices
 from gmiflow.plan import Backend, Execution
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
@@ -75,6 +76,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
     placed = tuple(zip(workflow.components, devices, strict=True))
     slices = cut_slices(mapped, placed, group_sizes, num_env, cores, shared=shared)
+    slices = join(workflow, slices, backend, origins)
     return SizedWorkflow(
         mapped=mapped,
         num_env=num_env,

@@ -22,6 +22,7 @@ _DEFAULTS: dict[str, Any] = {
     "checkpoint_every": 50,
     "seed": 0,
     "replicas": 1,
+    "joint": "auto",
     "precision": "f32",
     "execution": "auto",
     "on_failure": "stop",

@@ -18,7 +18,9 @@ What crosses between GMIs in an iteration, with all-reduce = 2 (n - 1) M_p / n:
 Those with a star are not in the paper, and derived in the same way:
 
 - serving with `dp_mp`: every component is a GMI, in many copies, so agents are not shared: alpha = 1. States,
-  actions and results take the way that they take with `mp_dp`.
+  actions and results take the way that they take with `mp_dp`. (Our runtime keeps results where they are and hands
+  a state over once, so m (S + A) cross there; what is measured is less than COM.) With `mp_dp` alpha is the number of
+  `agents` over that of `simulators`, where the target says them.
 - `e_at`: S and W go to the agent and trainer in every step, A comes back; the experience and the weights stay there,
   so M_p does not move. Both live in one GMI, so they are shared alike: beta = alpha.
 - training with `dp_mp`: S goes to the agent and A comes back in every step, as in serving without results; and the

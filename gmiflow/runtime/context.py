@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gmiflow.runtime.comm.channel.migrator import Link
     from gmiflow.runtime.comm.collectives.base import Collective
+    from gmiflow.runtime.joint import JointSeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class GMIContext:
         weights_path: name of the shared memory by which weights come back from the trainers.
         timeout_s: how long to wait for a peer.
         make_stream: makes further streams on that share, by priority (smaller runs first); None on the CPU.
+        joint: the GMI's seat among those that share one simulator; None when it has one of its own.
     """
 
     program: Program
@@ -52,6 +54,7 @@ class GMIContext:
     timeout_s: float = 300.0
     stream: torch.cuda.Stream | None = None
     make_stream: Callable[[int], torch.cuda.Stream] | None = None
+    joint: JointSeat | None = None
 
     @property
     def id(self) -> int:

@@ -54,7 +54,8 @@ class Iteration:
         channels: numbers of the channels, by name; empty without.
         lags: how many parts of rollouts the trainers took with which lag, in policy versions; empty without channels.
         serving: of a training that only serves: "latency_p50_ms", "latency_p95_ms" and "latency_p99_ms" of a step,
-            "predictions_per_s", and "fairness" of the run so far (see `ServingSummary`).
+            "predictions_per_s", and "fairness" of the run so far (see `ServingSummary`); of each of several GMIs
+            "gmi_0/latency_p50_ms" and so on, and "gmi_0/steps_per_s".
     """
 
     training: str

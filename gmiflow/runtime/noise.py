@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -62,6 +63,17 @@ class CounterNoise:
         self._indices: dict[tuple[int, int, int], Tensor] = {}
         self._fused = self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
         self._by_numpy = self.device.type == "cpu"
+        self._parts: tuple[CounterNoise, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[CounterNoise]) -> CounterNoise:
+        """Noise for the environments of several trainings on one device, one training after the other.
+
+        Each has its own seed and its own ids, and gets the numbers that it gets alone.
+        """
+        noise = cls(seed=0, num_env=sum(part.num_env for part in parts), env_offset=0, device=parts[0].device)
+        noise._parts = tuple(parts)
+        return noise
 
     def uniform(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Uniform numbers in [0, 1) with 24 bits; see `gmiflow.api.Noise.uniform`."""
@@ -128,6 +140,8 @@ class CounterNoise:
 
     def _make_keys(self, purpose: str) -> Tensor:
         """The cached part of the hash, int32 [num_env]."""
+        if self._parts:
+            return torch.cat([part._make_keys(purpose) for part in self._parts])
         base = mix_int(self._seed ^ _purpose_code(purpose))
         first, last = self.env_offset, self.env_offset + self.num_env
         ids = torch.arange(first, last, dtype=torch.int32, device=self.device)

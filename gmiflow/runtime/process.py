@@ -27,6 +27,7 @@ from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMI, run_gmi
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.failure import STAGE_RAISED, GMIError, RuntimeFailure
+from gmiflow.runtime.joint import JointGroup, JointSeat, joint_groups, usable_threads
 from gmiflow.runtime.messages import Failed
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
@@ -133,6 +134,9 @@ def run_programs(programs: Sequence[Program], options: Options) -> int:
         _set_up_process(programs)
         world = _join_world(programs, options)
         switchboard = Switchboard(programs, rendezvous, slices.device, options.timeout_s, world)
+        groups = joint_groups(programs, switchboard.turn, slices.make_stream)
+        for worker in workers:
+            worker.joint = groups.get(worker.id)
         status = _run_all(workers, slices, switchboard)
         if world is not None and status == 0:
             world.close()
@@ -176,12 +180,14 @@ class _Worker:
 
     Attributes:
         status: exit status that it asks for.
+        joint: those that share a simulator with it, if any.
     """
 
     def __init__(self, program: Program, options: Options, rendezvous: Rendezvous) -> None:
         """Join the supervisor, if there is one."""
         self.id = program.gmi.id
         self.status = 0
+        self.joint: JointGroup | None = None
         self._program = program
         self._options = options
         self._rendezvous = rendezvous
@@ -204,6 +210,8 @@ class _Worker:
 
     def _run(self, slices: Slices, switchboard: Switchboard, stack: contextlib.ExitStack) -> None:
         program, options = self._program, self._options
+        if self.joint is not None:  # also when it fails before it has a simulator: the others shall not wait
+            stack.callback(self.joint.leave, self.id)
         slices.enter_thread()
         self.reporter.send(slices.prove(program.gmi))
         # Groups are joined on the GMI's own stream: kernels of threads that met on one stream would wait in line.
@@ -228,6 +236,7 @@ class _Worker:
             timeout_s=options.timeout_s,
             stream=stream,
             make_stream=lambda priority: slices.require_stream(program.gmi, priority),
+            joint=JointSeat(group=self.joint, gmi=self.id, stream=stream) if self.joint is not None else None,
         )
         gmi_class = load_entry(training.gmi, GMI) if training.gmi is not None else GMI
         try:
@@ -256,9 +265,18 @@ def explain(problem: Exception, program: Program, clock: StageClock) -> RuntimeF
     return failure if stage is None else failure.at(stage.name, stage.file, stage.line)
 
 
+def _threads(programs: Sequence[Program]) -> int:
+    """Torch threads of a process: of one GMI, or of all that share a simulator, who work one at a time."""
+    groups: dict[int, list[int]] = {}
+    for program in programs:
+        gmi = program.gmi
+        groups.setdefault(gmi.id if gmi.joint is None else gmi.joint, []).append(gmi.threads)
+    return max(wanted[0] if len(wanted) == 1 else usable_threads(wanted) for wanted in groups.values())
+
+
 def _set_up_process(programs: Sequence[Program]) -> None:
     """What belongs to the process as a whole; the GMIs of one process agree on it."""
-    torch.set_num_threads(max(program.gmi.threads for program in programs))
+    torch.set_num_threads(_threads(programs))
     allowed = programs[0].training.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed

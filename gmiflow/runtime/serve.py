@@ -7,31 +7,24 @@ agent. Nothing is learned, so nothing is saved. What is reported is how many ste
 from __future__ import annotations
 
 import dataclasses
-import functools
-import time
-from collections.abc import Callable, Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gmiflow.api import Ports
-from gmiflow.runtime.checkpoint import CheckpointReader, require_equal_weights, weights_checksum
-from gmiflow.runtime.comm.channel.presence import wait_for
-from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, RemoteAgent, Seat
+from gmiflow.runtime.agent_server import AgentServer, load_policy
+from gmiflow.runtime.checkpoint import require_equal_weights, weights_checksum
+from gmiflow.runtime.comm.channel.steps import RemoteAgent
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMIRuntime, Reporter, at_work
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
-from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout, Routes
 from gmiflow.runtime.execution.serve import ServeExecution, StepSimulator
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 from gmiflow.runtime.latency import buckets
-from gmiflow.runtime.messages import Done, Progress, Ready
-from gmiflow.runtime.run_directory import POLICY
-from gmiflow.runtime.stages import Stages, build_agents, build_simulator, build_stages
+from gmiflow.runtime.messages import Done, Progress
+from gmiflow.runtime.stages import Stages, build_simulator, build_stages
 
-__all__ = ["AgentServer", "ServeRuntime", "SimulatorRuntime", "make_serving_runtime"]
+__all__ = ["ServeRuntime", "SimulatorRuntime", "make_serving_runtime"]
 
 
 def make_serving_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> GMIRuntime:
@@ -103,7 +96,7 @@ class SimulatorRuntime(ServeRuntime):
         self._steps: StepSimulator | None = None
         if context.training.execution == "graph":
             stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
-            simulator = self._steps = StepSimulator(simulator, functools.partial(_step_part, stream))
+            simulator = self._steps = StepSimulator(simulator, stream)
         return Stages(
             simulator=simulator,
             agent=self._remote,
@@ -159,154 +152,3 @@ class _Asking(ServeExecution):
     def lowering(self) -> dict[str, str]:
         """How a step of the simulator runs."""
         return {"simulate": self.steps.lowering if self.steps is not None else "eager"}
-
-
-class AgentServer(GMIRuntime):
-    """The agent; the simulators that it acts for are in other GMIs, and each is served when it asks.
-
-    An iteration is over when every simulator has had the answers of one more rollout, or has left.
-    """
-
-    @at_work
-    def setup(self) -> None:
-        """Build an agent for each simulator, around one policy, and start together with the others.
-
-        Raises:
-            GMIError: E0706 to E0710.
-        """
-        start = time.perf_counter()
-        context, training = self.context, self.context.training
-        plans = [link.plan for link in context.links]
-        agents, self._served = build_agents(context, self.clock, [(p.env_offset, p.num_env) for p in plans])
-        load_policy(context, self._served)
-        name = next(stage.name for stage in training.stages if stage.role == "agent")
-        self._index = self.clock.index(name)
-        self._parts: list[Part[None]] = []
-        self._open = [
-            Seat(link, training, agent, context.device, functools.partial(self._lower, agent.capturable))
-            for link, agent in zip(context.links, agents, strict=True)
-        ]
-        self._wait_s = self._act_s = 0.0
-        self._answers = 0
-        self._agreed_checksum()
-        setup_s = time.perf_counter() - start
-        self.clock.take()
-        lowering = {"infer": self._parts[0].lowering}
-        self._reporter.send(Ready(gmi=context.id, iteration=0, setup_s=setup_s, lowering=lowering))
-
-    def _lower(self, capturable: bool, compute: Callable[[], None]) -> Callable[[], None]:
-        context = self.context
-        planned = context.training.execution == "graph"
-        obstacle = "" if capturable else "the agent's `act` may wait for the device (capturable is False)"
-        part = Part(
-            f"act {len(self._parts)}",
-            compute,
-            stream=torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None,
-            reason=obstacle if planned else "",
-            planned=planned,
-        )
-        self._parts.append(part)
-        return part
-
-    def iterations(self) -> Iterator[int]:
-        """The numbers of the iterations, until all simulators have left."""
-        self._reported_s = time.perf_counter()
-        while self._open:
-            before = self._answers
-            yield self.iteration + 1
-            if self._answers > before:
-                self._finish_iteration()
-
-    @at_work
-    def collect(self) -> None:
-        """Act for whoever asks, until the iteration is over."""
-        wanted = (self.iteration + 1) * self.context.training.horizon
-        while any(seat.answers < wanted for seat in self._open):
-            with self.context.turn.yielded():
-                self._wait_s += wait_for(self._something_to_do, self._look, yields=STEP_YIELDS)
-            for seat in self._open:
-                if seat.asked:
-                    self._answer(seat)
-            self._open = [seat for seat in self._open if not seat.left]
-
-    def _something_to_do(self) -> bool:
-        return any(seat.asked or seat.left for seat in self._open)
-
-    def _look(self, waited_s: float) -> None:
-        for seat in self._open:
-            seat.look(waited_s)
-
-    def _answer(self, seat: Seat) -> None:
-        self.clock.enter(self._index)
-        start = time.perf_counter()
-        seat.answer()
-        self._act_s += time.perf_counter() - start
-        self._answers += 1
-        self.clock.enter(0)
-
-    def learn(self) -> Mapping[str, Tensor]:
-        """Nothing: there is no trainer."""
-        return {}
-
-    def finish(self) -> None:
-        """Say goodbye."""
-        own = weights_checksum(self._policy.state_dict())
-        checksum = require_equal_weights(own, own, self.context.training.name)
-        self._reporter.send(Done(gmi=self.context.id, iteration=self.iteration, stopped=False, checksum=checksum))
-
-    def stop(self) -> None:
-        """Release the graphs and leave the channels."""
-        for part in getattr(self, "_parts", []):
-            part.close()
-        for link in self.context.links:
-            link.close()
-
-    def _finish_iteration(self) -> None:
-        self.iteration += 1
-        now = time.perf_counter()
-        iteration_s, self._reported_s = now - self._reported_s, now
-        self._reporter.send(
-            Progress(
-                gmi=self.context.id,
-                iteration=self.iteration,
-                env_steps=0,
-                iteration_s=iteration_s,
-                collect_s=self._act_s,
-                learn_s=0.0,
-                communicate_s=self._wait_s,
-                episodes=0,
-                return_sum=0.0,
-                length_sum=0.0,
-                stage_s=self.clock.take(),
-                metrics={},
-                diagnostics={},
-                channels={"agent_wait_s": self._wait_s},
-            )
-        )
-        self._wait_s = self._act_s = 0.0
-
-    def _settle(self) -> None:
-        """Every answer has waited for the device."""
-
-    @property
-    def _policy(self) -> nn.Module:
-        return self._served
-
-
-def load_policy(context: GMIContext, policy: nn.Module) -> None:
-    """Give ``policy`` the weights of the context's checkpoint, if there is one.
-
-    Raises:
-        GMIError: E0707 when it is of another policy.
-    """
-    if context.policy is None:
-        return
-    reader = CheckpointReader(context.policy)
-    try:
-        policy.load_state_dict(reader.shared(POLICY))
-    except RuntimeError as problem:
-        raise error(CHECKPOINT_UNUSABLE, f"the policy in {reader.path} is another one: {problem}") from problem
-
-
-def _step_part(stream: torch.cuda.Stream | None, step: Callable[[], Ports], reason: str) -> Part[Ports]:
-    return Part("simulate", step, stream=stream, reason=reason)

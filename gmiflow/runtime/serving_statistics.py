@@ -39,13 +39,19 @@ class ServingStatistics:
         (self._warm if warm else self._cold)[report.gmi].update(_counted(report.latencies))
 
     def of_iteration(self, reports: Sequence[Progress]) -> dict[str, float]:
-        """Numbers of one iteration, of all GMIs together; the fairness is that of the run so far."""
+        """Numbers of one iteration, of all GMIs and of each of several; the fairness is that of the run so far."""
         latencies: Counter[int] = Counter()
-        for report in reports:
-            latencies.update(_counted(report.latencies))
+        each: dict[str, float] = {}
+        for report in sorted(reports, key=lambda report: report.gmi):
+            own = _counted(report.latencies)
+            latencies.update(own)
+            each |= {f"gmi_{report.gmi}/latency_{name}_ms": value for name, value in _quantiles_ms(own).items()}
+            each[f"gmi_{report.gmi}/steps_per_s"] = report.env_steps / max(report.iteration_s, 1e-9)
         longest = max(report.iteration_s for report in reports)
         values = {f"latency_{name}_ms": value for name, value in _quantiles_ms(latencies).items()}
         values["predictions_per_s"] = sum(report.env_steps for report in reports) / max(longest, 1e-9)
+        if len(reports) > 1:
+            values |= each
         if rates := self._rates():
             values["fairness"] = self._fairness(rates)
         return values

@@ -18,6 +18,7 @@ from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
 from gmiflow.runtime.foreign.simulator import ForeignSimulator
+from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.noise import CounterNoise
 
 T = TypeVar("T")
@@ -91,7 +92,12 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
 
 def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
     """A stage, before its setup, in this interpreter."""
-    return _watched(load_entry(plan.entry, base)(), plan, clock)
+    return _watched(_instance(plan, base), plan, clock)
+
+
+def _instance(plan: StagePlan, base: type[T]) -> T:
+    """What the entry of a stage makes."""
+    return load_entry(plan.entry, base)()
 
 
 def _watched(stage: T, plan: StagePlan, clock: StageClock) -> T:
@@ -177,12 +183,14 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
 def _simulator(
     context: GMIContext, plan: StagePlan, communicator: Communicator, noise: CounterNoise, clock: StageClock
 ) -> Simulator:
-    """A simulator that is set up, in this interpreter or its own."""
+    """A simulator that is set up: in this interpreter or its own, or this GMI's part of one that is shared."""
     clock.enter(clock.index(plan.name))
-    if plan.python is None:
-        simulator = _construct(plan, Simulator, clock)
-    else:
+    if plan.python is not None:
         simulator = _watched(ForeignSimulator(plan, context.training), plan, clock)
+    elif context.joint is not None and load_entry(plan.entry, Simulator).joinable:
+        simulator = _watched(JointSlice(context.joint, lambda: _instance(plan, Simulator)), plan, clock)
+    else:
+        simulator = _construct(plan, Simulator, clock)
     simulator.setup(_stage_context(context, plan, communicator, noise, None))
     return simulator
 

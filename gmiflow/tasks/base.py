@@ -57,6 +57,8 @@ class Task(Simulator):
     direct: ClassVar[bool] = True
     """Whether the controls are the clamped action; if not, the task overrides `apply`."""
 
+    joinable = True
+
     engine: Engine
 
     start_columns: Tensor
@@ -121,9 +123,9 @@ class Task(Simulator):
         device, num_env = self._context.device, self._context.num_env
         self._episode_step = torch.zeros(num_env, dtype=torch.int32, device=device)
         self._episode_length = number(self.info.episode_length, torch.int32)
-        # Control steps since the run began: the counter of the reset noise, a device tensor so
-        # that a captured step advances it.
-        self._clock = torch.zeros((), dtype=torch.int64, device=device)
+        # Control steps since the run began: the counter of the reset noise, a device tensor so that a captured
+        # step advances it. One per environment: those of several trainings may have begun at different times.
+        self._clock = torch.zeros(num_env, dtype=torch.int64, device=device)
         self._done = torch.zeros_like(self._terminated)
         self._every = torch.ones_like(self._terminated)
         self._squares, self._length = torch.zeros_like(self._columns), torch.zeros(num_env, device=device)
@@ -198,7 +200,8 @@ class Task(Simulator):
 
     def reset_noise(self, width: int, env: Tensor | None) -> Tensor:
         """Uniform numbers in [0, 1) for this step's restarts, f32 [k, width]."""
-        return self._context.noise.uniform("reset", self._clock, width, env)
+        clock = self._clock if env is None else self._clock[env]
+        return self._context.noise.uniform("reset", clock, width, env)
 
     def remember(self, name: str, initial: Sequence[float]) -> Tensor:
         """Memory of the task per environment, f32 [num_env, len(initial)], set to ``initial`` at each episode start."""
@@ -347,7 +350,7 @@ class Task(Simulator):
 
     def diagnostics(self) -> dict[str, Any]:
         """The engine's counters and the number of episodes ended because the physics blew up."""
-        steps = int(self._clock - self._counted_from) * self._sound_steps.numel()
+        steps = int((self._clock - self._counted_from).sum())
         return {**self.engine.diagnostics(), "diverged": steps - int(self._sound_steps.sum())}
 
     def close(self) -> None:

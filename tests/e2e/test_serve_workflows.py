@@ -92,7 +92,9 @@ def test_the_report_has_throughput_latency_and_fairness(folder: Path) -> None:
 def test_every_iteration_is_in_the_metrics_and_in_tensorboard(folder: Path) -> None:
     lines = [json.loads(line) for line in (folder / "served" / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [*range(1, 9)]
-    names = {"latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "predictions_per_s", "fairness"}
+    quantiles = {"latency_p50_ms", "latency_p95_ms", "latency_p99_ms"}
+    each = {f"gmi_{gmi}/{name}" for gmi in (0, 1) for name in (*quantiles, "steps_per_s")}  # those that simulate
+    names = {*quantiles, "predictions_per_s", "fairness", *each}
     assert all(set(line["serving"]) == names for line in lines)
     assert all(line["samples"] == 0 and line["env_steps"] == 8 * 96 for line in lines)
     events = EventAccumulator(str(folder / "served" / "tensorboard"))

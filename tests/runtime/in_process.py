@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -17,9 +17,12 @@ from gmiflow.runtime.comm.channel.connect import open_links, weights_path
 from gmiflow.runtime.comm.collectives.local import LocalGroup
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMI, GMIRuntime, run_gmi
+from gmiflow.runtime.joint import JointSeat, joint_groups
 from gmiflow.runtime.messages import Message
 from gmiflow.runtime.rendezvous import Rendezvous
+from gmiflow.runtime.run_directory import find_checkpoint
 from gmiflow.runtime.split import make_runtime
+from gmiflow.runtime.turn import Turn
 
 
 class Collector:
@@ -44,11 +47,14 @@ def run_in_threads(
     plan: LaunchPlan,
     *,
     run_dir: Path | None = None,
-    resume: Path | None = None,
+    resume: Path | Mapping[str, Path] | None = None,
     gmi_class: type[GMI] = GMI,
     collector: Callable[[int], Collector] = lambda gmi: Collector(),
 ) -> tuple[list[GMIRuntime], list[Collector], list[BaseException]]:
-    """Run all GMIs of a plan; returns their runtimes, messages and exceptions in order of id."""
+    """Run all GMIs of a plan; returns their runtimes, messages and exceptions in order of id.
+
+    ``resume`` is a run directory, or a checkpoint, of all trainings, or a checkpoint by training.
+    """
     with contextlib.ExitStack() as stack:
         rendezvous = Rendezvous.join(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         runtimes, collectors = _prepare(plan, run_dir, resume, collector, rendezvous, stack)
@@ -59,7 +65,7 @@ def run_in_threads(
 def _prepare(
     plan: LaunchPlan,
     run_dir: Path | None,
-    resume: Path | None,
+    resume: Path | Mapping[str, Path] | None,
     collector: Callable[[int], Collector],
     rendezvous: Rendezvous,
     stack: contextlib.ExitStack,
@@ -74,6 +80,8 @@ def _prepare(
         if gmi.id == own[0]:
             control.update(dict.fromkeys(own, LocalGroup(f"{gmi.training}.control", own, timeout_s=PATIENCE_S)))
     runtimes, collectors = [], []
+    turn = Turn()
+    joint = joint_groups([program_of(plan, gmi.id) for gmi in plan.gmis], turn, lambda gmi, priority: None)
     for gmi in plan.gmis:
         program = program_of(plan, gmi.id)
         group = control[gmi.id]
@@ -83,14 +91,22 @@ def _prepare(
             collectives={c.name: groups[c.name].member(c.members.index(gmi.id)) for c in program.collectives},
             control=group.member(group.members.index(gmi.id)),
             run_dir=run_dir,
-            resume=resume,
+            resume=_checkpoint(resume, gmi.training),
             links=open_links(program, rendezvous, torch.device("cpu"), PATIENCE_S, stack),
             weights_path=weights_path(rendezvous, gmi.training),
             timeout_s=PATIENCE_S,
+            turn=turn if gmi.joint is not None else Turn(),
+            joint=JointSeat(group=joint[gmi.id], gmi=gmi.id) if gmi.joint is not None else None,
         )
         collectors.append(collector(gmi.id))
         runtimes.append(make_runtime(context, collectors[-1]))
     return runtimes, collectors
+
+
+def _checkpoint(resume: Path | Mapping[str, Path] | None, training: str) -> Path | None:
+    if resume is None or isinstance(resume, Mapping):
+        return resume.get(training) if resume is not None else None
+    return find_checkpoint(resume, training)
 
 
 def _work(runtimes: list[GMIRuntime], gmi_class: type[GMI]) -> list[BaseException]:
@@ -102,6 +118,8 @@ def _work(runtimes: list[GMIRuntime], gmi_class: type[GMI]) -> list[BaseExceptio
         except BaseException as problem:
             errors.append(problem)
         finally:
+            if runtime.context.joint is not None:
+                runtime.context.joint.leave()
             for collective in (*runtime.context.collectives.values(), runtime.context.control):
                 collective.close()
 

@@ -72,6 +72,16 @@ class PointMass(Simulator):
         return {"overflows": 0}
 
 
+class JoinableMass(PointMass):
+    """May be shared by several trainings: its clock is one per environment, as is the rest of its state."""
+
+    joinable = True
+
+    def setup(self, context: StageContext) -> None:
+        super().setup(context)
+        self.tick = torch.zeros(context.num_env, dtype=torch.int64)
+
+
 class Detaching(PointMass):
     """Starts two processes that leave its group: a child, and one whose parent ends at once."""
 
@@ -382,6 +392,48 @@ class Exploding(Learner):
                 value.mul_(float("inf"))
             return {**metrics, "loss": metrics["loss"] * float("nan")}
         return metrics
+
+
+class ExplodingAlone(Exploding):
+    """As `Exploding`, in the training with seed 8 only; it does not tell."""
+
+    def update(self, batch: Ports) -> Mapping[str, Tensor]:
+        if self.context.seed != 8:
+            return Learner.update(self, batch)
+        return {**super().update(batch), "loss": torch.zeros(())}
+
+
+class RaisingActor(Actor):
+    """Raises in its tenth step, in the training with seed 8 only."""
+
+    def act(self, inputs: Ports) -> Ports:
+        if self.context.seed == 8 and self.tick >= 9:
+            raise ValueError("no way to act")
+        return super().act(inputs)
+
+
+class UnreadyActor(Actor):
+    """Cannot be set up in the training with seed 8."""
+
+    def setup(self, context: StageContext) -> None:
+        super().setup(context)
+        if context.seed == 8:
+            raise ValueError("not ready")
+
+
+class JoinableRaising(JoinableMass):
+    """Raises in its fifth step."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.tick[0] >= 4:
+            raise ValueError("the mass left the table")
+        return super().step(inputs)
+
+
+class JoinableOneClock(PointMass):
+    """Says that it can be shared, and has a clock for all environments together."""
+
+    joinable = True
 
 
 class NotAStage:

@@ -347,6 +347,21 @@ def test_replicas_of_one_process_are_each_as_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("mark")
+def test_replicas_that_share_a_simulator_are_each_as_alone(tmp_path: Path) -> None:
+    trainings = [training_plan(simulator="JoinableMass", name=f"train.{seed}", seed=seed) for seed in (7, 8)]
+    apart = hosted(launch_plan(*trainings, gmis=1))
+    joint = dataclasses.replace(apart, gmis=tuple(dataclasses.replace(gmi, joint=0) for gmi in apart.gmis))
+    for name, plan in (("apart", apart), ("joint", joint)):
+        result, events = run_hosted(tmp_path / name, plan)
+        assert result.exit_code == 0, only(events, Failure)
+    for training in trainings:
+        places = [tmp_path / name / "run" / "checkpoints" / training.name / "last" for name in ("apart", "joint")]
+        for file in ("policy", "trainer", "environments_00000000"):
+            one, other = (load_file(place / f"{file}.safetensors") for place in places)
+            assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one), file
+
+
+@pytest.mark.usefixtures("mark")
 def test_a_gmi_that_raises_in_a_shared_process_is_named(tmp_path: Path) -> None:
     plan = hosted(launch_plan(training_plan(simulator="Raising", iterations=1000), gmis=2))
     result, _ = run_hosted(tmp_path, plan)

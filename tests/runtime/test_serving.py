@@ -125,6 +125,19 @@ def test_a_stop_ends_at_an_iteration(mapping: str) -> None:
     assert all(len(collector.of("Done")) == 1 for collector in collectors)
 
 
+def test_graphs_that_cannot_be_are_told_and_change_nothing(together) -> None:
+    """Without a GPU every part of `execution = graph` runs eagerly; the parts are those that a GPU captures."""
+    plan = serve_plan("mp_dp", simulators=2, simulator="Recorded", execution="graph")
+    runtimes, collectors = ran(plan)
+    assert [collector.of("Ready")[0].lowering for collector in collectors] == [
+        {"simulate": "eager: no CUDA device"},
+        {"simulate": "eager: no CUDA device"},
+        {"infer": "eager: the agent's `act` may wait for the device (capturable is False)"},
+    ]
+    inner = [runtime.stages.simulator._simulator for runtime in runtimes[:2]]
+    assert torch.equal(torch.cat([torch.stack(simulator.states) for simulator in inner], 1), together[2][1])
+
+
 def test_actions_of_another_type_are_refused_by_the_agents_gmi() -> None:
     plan = serve_plan("mp_dp")
     stages = plan.trainings[0].stages

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gmiflow.api import Ports
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
+from gmiflow.runtime.execution.collector import Collector
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
+from gmiflow.runtime.execution.joint import JointCollect, Share
 from gmiflow.runtime.execution.replay import Part, Span
 from gmiflow.runtime.execution.rollout import Rollout, Routes, check_metrics
 from gmiflow.runtime.execution.statistics import StatisticsQueue
+from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.stages import Stages
 
 
@@ -37,26 +39,46 @@ class EagerExecution:
         self.episodes = episodes
         self.rollout = rollout
         self.queue = StatisticsQueue(episodes.totals.device)
-        self._horizon = training.horizon
         self._stages = stages
         self._clock = clock
-        self._routes = Routes(training)
-        self._agent = clock.index(self._routes.agent)
-        self._simulator = clock.index(self._routes.simulator)
-        self._trainer = clock.index(self._routes.trainer) if self._routes.trainer is not None else RUNTIME
-        self._outputs: Ports = {}
-        self._checked = self._metrics_checked = False
+        routes = Routes(training)
+        self._collector = Collector(training.horizon, stages, routes, episodes, clock)
+        self._trainer = clock.index(routes.trainer) if routes.trainer is not None else RUNTIME
+        self._metrics_checked = False
         device = episodes.totals.device
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._collect_stream = self._learn_stream = self._stream
-        self._collecting: Part[None] = Part(
-            "collect", functools.partial(self._collect_into, rollout), stream=self._stream, planned=False
-        )
+        self._collecting = self._collect_part("collect", rollout, stream=self._stream, planned=False)
         self._learning: Part[Mapping[str, Tensor]] = Part(
             "learn", functools.partial(self._learn_from, rollout), stream=self._stream, planned=False
         )
 
-    def parts(self) -> tuple[Part[Any], ...]:
+    def _collect_part(
+        self,
+        name: str,
+        rollout: Rollout,
+        *,
+        stream: torch.cuda.Stream | None,
+        pool: Any = None,  # noqa: ANN401 - torch's opaque handle
+        reason: str = "",
+        planned: bool = True,
+    ) -> Part[None] | JointCollect:
+        """What collects into ``rollout``, alone or with others; arguments as `Part` has them."""
+        simulator = self._stages.simulator
+        if isinstance(simulator, JointSlice):
+            share = Share(
+                gmi=simulator.seat.gmi,
+                collector=self._collector,
+                rollout=rollout,
+                stream=stream,
+                reason=reason,
+                planned=planned,
+            )
+            return JointCollect(name, simulator.seat, share)
+        function = functools.partial(self._collector.collect, rollout)
+        return Part(name, function, stream=stream, pool=pool, reason=reason, planned=planned)
+
+    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
         """All that may hold a CUDA graph."""
         return (self._collecting, self._learning)
 
@@ -67,11 +89,7 @@ class EagerExecution:
 
     def start(self, *, resumed: bool) -> None:
         """Start all environments, or only look at them when their state came from a checkpoint."""
-        self._clock.enter(self._simulator)
-        simulator = self._stages.simulator
-        self._outputs = simulator.observe() if resumed else simulator.reset()
-        self.rollout.check_start(self._outputs)
-        self._clock.enter(RUNTIME)
+        self._collector.start(self.rollout, resumed=resumed)
 
     def collect(self) -> None:
         """Enqueue one rollout."""
@@ -109,30 +127,6 @@ class EagerExecution:
         """How each part runs: "graph", "eager" as planned, or "eager: " and the reason."""
         return {"collect": self._collecting.lowering, "learn": self._learning.lowering}
 
-    def _collect_into(self, rollout: Rollout) -> None:
-        """One rollout of ``horizon`` steps into the buffers."""
-        agent, simulator, routes, clock = self._stages.agent, self._stages.simulator, self._routes, self._clock
-        outputs = self._outputs
-        for step in range(self._horizon):
-            clock.enter(self._agent)
-            acted = agent.act({port: outputs[source] for port, source in routes.to_agent.items()})
-            self._check(rollout, routes.agent, acted)
-            clock.enter(RUNTIME)
-            rollout.store(routes.agent, step, acted)
-            clock.enter(self._simulator)
-            outputs = simulator.step({port: acted[source] for port, source in routes.to_simulator.items()})
-            self._check(rollout, routes.simulator, outputs)
-            clock.enter(RUNTIME)
-            rollout.store(routes.simulator, step, outputs)
-        self._outputs = outputs
-        clock.enter(self._agent)
-        last = agent.finish({port: outputs[source] for port, source in routes.to_agent.items()})
-        self._check_last(rollout, last)
-        clock.enter(RUNTIME)
-        rollout.store_last(routes.agent, last)
-        rollout.store_last(routes.simulator, outputs)
-        self.episodes.add(rollout.reward, rollout.terminated, rollout.truncated)
-
     def _learn_from(self, rollout: Rollout) -> Mapping[str, Tensor]:
         """One update from a rollout."""
         if self._stages.trainer is None:
@@ -144,13 +138,3 @@ class EagerExecution:
             self._metrics_checked = True
         self._clock.enter(RUNTIME)
         return metrics
-
-    def _check(self, rollout: Rollout, stage: str, outputs: Ports) -> None:
-        """Types are declared once, so they are checked over the first rollout only."""
-        if not self._checked:
-            rollout.check(stage, outputs)
-
-    def _check_last(self, rollout: Rollout, outputs: Ports) -> None:
-        if not self._checked:
-            rollout.check_last(self._routes.agent, outputs)
-            self._checked = True

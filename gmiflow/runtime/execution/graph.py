@@ -16,6 +16,7 @@ from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
+from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.stages import Stages
 
 
@@ -32,12 +33,7 @@ class GraphExecution(EagerExecution):
         communicator: Collective,
     ) -> None:
         super().__init__(training, stages, episodes, rollout, clock)
-        self._collecting = Part(
-            "collect",
-            functools.partial(self._collect_into, rollout),
-            stream=self._stream,
-            reason=collect_obstacle(stages),
-        )
+        self._collecting = self._collect_part("collect", rollout, stream=self._stream, reason=collect_obstacle(stages))
         self._learning = Part(
             "learn",
             functools.partial(self._learn_from, rollout),
@@ -49,8 +45,9 @@ class GraphExecution(EagerExecution):
 
 def collect_obstacle(stages: Stages) -> str:
     """Why a rollout cannot be captured, or ""."""
-    if not stages.simulator.capturable:
-        return f"{type(stages.simulator).__name__}.step may wait for the device (capturable is False)"
+    simulator = stages.simulator.whole if isinstance(stages.simulator, JointSlice) else stages.simulator
+    if not simulator.capturable:
+        return f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
     if not stages.agent.capturable:
         return f"{type(stages.agent).__name__}.act may wait for the device (capturable is False)"
     return ""

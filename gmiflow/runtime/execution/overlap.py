@@ -28,12 +28,11 @@ from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import collect_obstacle, learn_obstacle
+from gmiflow.runtime.execution.joint import JointCollect
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
+from gmiflow.runtime.joint import COLLECT_PRIORITY
 from gmiflow.runtime.stages import Stages
-
-_COLLECT_PRIORITY = -1
-"""CUDA priority of the collect stream: the rollout is the longer chain, so its kernels go first."""
 
 
 class OverlapExecution(EagerExecution):
@@ -57,17 +56,13 @@ class OverlapExecution(EagerExecution):
         pools: tuple[tuple[int, int] | None, ...] = (None, None)
         if self._main is not None:
             make_stream = make_stream or (lambda priority: torch.cuda.Stream(episodes.totals.device, priority))
-            self._collect_stream, self._learn_stream = make_stream(_COLLECT_PRIORITY), make_stream(0)
+            self._collect_stream, self._learn_stream = make_stream(COLLECT_PRIORITY), make_stream(0)
             # Graphs that run at the same time must not share memory; those of one stream take turns.
             pools = tuple(torch.cuda.graph_pool_handle() for _ in range(2))
         collect_reason, learn_reason = collect_obstacle(stages), learn_obstacle(stages, communicator)
         self._collects = [
-            Part(
-                f"collect {name}",
-                functools.partial(self._collect_into, rollout),
-                stream=self._collect_stream,
-                pool=pools[0],
-                reason=collect_reason,
+            self._collect_part(
+                f"collect {name}", rollout, stream=self._collect_stream, pool=pools[0], reason=collect_reason
             )
             for name, rollout in zip("ab", rollouts, strict=True)
         ]
@@ -85,7 +80,7 @@ class OverlapExecution(EagerExecution):
         self._collecting, self._learning = self._collects[0], self._learns[0]
         self._publish = Part("weights", self._copy_weights, stream=self._collect_stream, pool=pools[0])
 
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
         """As in the base class: one of each per set of buffers."""
         return (*self._collects, *self._learns, self._publish)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import collect_obstacle
+from gmiflow.runtime.execution.joint import JointCollect
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
 from gmiflow.runtime.stages import Stages
@@ -40,9 +40,9 @@ class ProducerExecution(EagerExecution):
         # Rollouts take turns on one stream, so their graphs may share memory.
         pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
         self._collects = [
-            Part(
+            self._collect_part(
                 f"collect {index}",
-                functools.partial(self._collect_into, rollout),
+                rollout,
                 stream=self._stream,
                 pool=pool,
                 reason=collect_obstacle(stages) if planned else "",
@@ -52,7 +52,7 @@ class ProducerExecution(EagerExecution):
         ]
         self._collecting = self._collects[0]
 
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
         """As in the base class: one rollout per storage."""
         return tuple(self._collects)
 

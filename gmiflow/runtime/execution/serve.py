@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
@@ -15,6 +16,7 @@ from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.graph import collect_obstacle
+from gmiflow.runtime.execution.joint import JointCollect
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
 from gmiflow.runtime.execution.step_timer import StepTimer
@@ -46,7 +48,7 @@ class ServeExecution(EagerExecution):
         rollouts = [make_rollout() for _ in range(2 if device.type == "cuda" else 1)]
         super().__init__(training, stages, episodes, rollouts[0], clock)
         if not agent_here:
-            self._agent = RUNTIME
+            self._collector.agent = RUNTIME
         planned = training.execution == "graph" and agent_here
         timers = [StepTimer(training.horizon, self._stream) for _ in rollouts]
         self._turns = [
@@ -67,7 +69,7 @@ class ServeExecution(EagerExecution):
         self._collecting = self._turns[0][2]
         self.timed: deque[StepTimer] = deque()
 
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Part[Any] | JointCollect, ...]:
         """As in the base class: one rollout per timer."""
         return tuple(part for _, _, part in self._turns)
 
@@ -89,22 +91,14 @@ class ServeExecution(EagerExecution):
         return {}
 
     def _serve_into(self, rollout: Rollout, timer: StepTimer) -> None:
-        agent, simulator, routes, clock = self._stages.agent, self._stages.simulator, self._routes, self._clock
-        outputs = self._outputs
+        collector, simulator = self._collector, self._stages.simulator
         timer.mark(0)
-        for step in range(self._horizon):
-            clock.enter(self._agent)
-            acted = agent.act({port: outputs[source] for port, source in routes.to_agent.items()})
-            self._check(rollout, routes.agent, acted)
-            clock.enter(self._simulator)
-            outputs = simulator.step({port: acted[source] for port, source in routes.to_simulator.items()})
-            self._check(rollout, routes.simulator, outputs)
-            clock.enter(RUNTIME)
-            rollout.store(routes.simulator, step, outputs)
+        for step in range(collector.horizon):
+            inputs = collector.act(rollout, step)
+            collector.enter_simulator()
+            collector.store(rollout, step, simulator.step(inputs))
             timer.mark(step + 1)
-        self._checked = True
-        self._outputs = outputs
-        self.episodes.add(rollout.reward, rollout.terminated, rollout.truncated)
+        collector.count(rollout)
 
 
 class StepSimulator(Simulator):
@@ -113,13 +107,14 @@ class StepSimulator(Simulator):
     Everything but `step` goes to the simulator that it wraps. The actions must be the same tensors in every step.
     """
 
-    def __init__(self, simulator: Simulator, make_part: Callable[[Callable[[], Ports], str], Part[Ports]]) -> None:
-        """Wrap; ``make_part`` makes the part from the step and the reason why it cannot be captured, or ""."""
+    def __init__(self, simulator: Simulator, stream: torch.cuda.Stream | None) -> None:
+        """Wrap ``simulator``, which works on ``stream``; None without a GPU."""
         self._simulator = simulator
-        self._make_part = make_part
+        self._stream = stream
         self._part: Part[Ports] | None = None
-        name = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
-        self._reason = "" if simulator.capturable else name
+        self._reason = "" if stream is not None else "no CUDA device"
+        if not simulator.capturable:
+            self._reason = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
 
     @property
     def lowering(self) -> str:
@@ -136,7 +131,8 @@ class StepSimulator(Simulator):
     def step(self, inputs: Ports) -> Ports:
         """One step; ``inputs`` count at the first call only."""
         if self._part is None:
-            self._part = self._make_part(functools.partial(self._simulator.step, inputs), self._reason)
+            step = functools.partial(self._simulator.step, inputs)
+            self._part = Part("simulate", step, stream=self._stream, reason=self._reason)
         return self._part()
 
     def state_dict(self) -> dict[str, Tensor]:

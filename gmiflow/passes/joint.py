@@ -1,0 +1,106 @@
+"""Joint pass, a part of the sizing: which trainings of a device share one simulator.
+
+In: the slices of a workflow with several trainings. Out: the same slices, where some name the first of those whose
+environments one simulator steps. A batch of physics costs less than the sum of its parts: a GPU makes 3.3 million
+steps/s of 4,096 Ants, and 10.8 million of 65,536 (docs/performance.md, "Bare simulators").
+Not in here: whether the class of the simulator allows it (`gmiflow.api.Simulator.joinable`). That is known when it is
+loaded, and a class that does not say so gets a simulator per training in the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gmiflow.diagnostics import Diagnostic, DiagnosticError
+from gmiflow.ir.sized import Slice
+from gmiflow.ir.workflow import Stage, Workflow
+from gmiflow.plan import Backend
+
+JOINED = {"cpu": False, "cuda": False}
+"""Whether `auto` joins, by kind of device: only where it has been measured to be faster."""
+
+_DEFAULT_REASONS = {
+    "cpu": "default: on the CPU a process per training keeps every core busy",
+    "cuda": "default: not joined until it has been measured on a GPU",
+}
+
+
+def join(
+    workflow: Workflow, slices: tuple[Slice, ...], backend: Backend, origins: list[tuple[str, str]]
+) -> tuple[Slice, ...]:
+    """Decide, and say why in ``origins`` when there are several trainings.
+
+    Raises:
+        DiagnosticError: E0503 when `joint` asks for what cannot be.
+    """
+    if len(workflow.components) == 1:
+        return slices
+    wished, device = workflow.joint, workflow.target.device
+    obstacle = _obstacle(workflow, slices, backend)
+    if wished == 1:
+        origins.append(("joint", "given"))
+        return slices
+    if obstacle:
+        if wished != "auto":
+            raise DiagnosticError(_impossible(workflow, wished, obstacle))
+        origins.append(("joint", f"default: {obstacle}"))
+        return slices
+    if wished == "auto" and not JOINED[device]:
+        origins.append(("joint", _DEFAULT_REASONS[device]))
+        return slices
+    origins.append(("joint", "given" if wished != "auto" else "default: one simulator steps them faster than several"))
+    return _joined(workflow, slices, len(slices) if wished == "auto" else wished)
+
+
+def _joined(workflow: Workflow, slices: tuple[Slice, ...], most: int) -> tuple[Slice, ...]:
+    """Groups of at most ``most`` slices with the same device and simulator; who is alone stays apart."""
+    groups: dict[tuple[int, str], list[list[int]]] = {}
+    simulators = {component.name: component.stage("simulator") for component in workflow.components}
+    for index, part in enumerate(slices):
+        known = groups.setdefault((part.device, _likeness(simulators[part.component])), [[]])
+        if len(known[-1]) == most:
+            known.append([])
+        known[-1].append(index)
+    first = {index: group[0] for known in groups.values() for group in known if len(group) > 1 for index in group}
+    return tuple(
+        replace(part, joint=first[index], host=first[index] if part.host is None else part.host)
+        if index in first
+        else part
+        for index, part in enumerate(slices)
+    )
+
+
+def _likeness(simulator: Stage | None) -> str:
+    """Equal for simulators that can be one."""
+    return "" if simulator is None else f"{simulator.entry} {simulator.params}"
+
+
+def _obstacle(workflow: Workflow, slices: Sequence[Slice], backend: Backend) -> str:
+    """Why no two trainings of the workflow can share a simulator, or ""."""
+    stages = [component.stage("simulator") for component in workflow.components]
+    if workflow.mode == "serve":
+        return "what serves is timed step by step, each for itself"
+    if len(slices) > len(workflow.components):
+        return "a training of several GMIs has a simulator in each"
+    if workflow.gmi is not None:
+        return "a class of `gmi` may do with its simulator what it likes"
+    if any(stage is not None and stage.python for stage in stages):
+        return "a simulator in an interpreter of its own serves one training"
+    if backend not in ("cpu", "timeshare"):
+        return f"backend `{backend}` gives each training a part of its own"
+    places = [(part.device, _likeness(stage)) for part, stage in zip(slices, stages, strict=True)]
+    if len(set(places)) == len(places):
+        return "no two trainings of a device have the same simulator"
+    if backend == "timeshare" and all(part.host is None for part in slices):
+        return "backend `timeshare`, when it is given, makes a process of each training"
+    return ""
+
+
+def _impossible(workflow: Workflow, wished: int, obstacle: str) -> Diagnostic:
+    return Diagnostic(
+        code="E0503",
+        message=f"joint = {wished} cannot be: {obstacle}",
+        span=workflow.span,
+        notes=("`joint = auto` becomes what fits, and `joint = 1` a simulator for each training",),
+    )
