@@ -30,24 +30,6 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-class EpisodeSums:
-    """Episodes, their returns and lengths, summed on the device step by step without waiting for it."""
-
-    def __init__(self, num_env, device):
-        self.totals = torch.zeros(3, dtype=torch.float64, device=device)
-        self._running = torch.zeros(2, num_env, device=device)
-        self._ended = torch.zeros(3, num_env, device=device)
-
-    def add(self, reward, done):
-        """Count one step of all environments."""
-        self._running[0] += reward
-        self._running[1] += 1.0
-        self._ended[0] = done
-        torch.mul(self._running, self._ended[0], out=self._ended[1:])
-        self.totals += self._ended.sum(1)
-        self._running -= self._ended[1:]
-
-
 class GmiflowSide:
     """A training as the runtime drives it in one GMI process, on a stream of its own."""
 
@@ -161,7 +143,7 @@ class RslRlSide:
     """rsl_rl's PPO as it ships on the same simulator."""
 
     def __init__(self, setting, *, graphed=False, compile_mode=None):
-        from gmiflow.bench.rsl_rl import SimulatorEnv, make_runner
+        from gmiflow.bench.rsl_rl import EpisodeSums, SimulatorEnv, make_runner
 
         self.setting = setting
         self._simulator, actions = make_simulator(setting)

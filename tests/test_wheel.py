@@ -59,6 +59,10 @@ def test_the_wheel_checks_compiles_and_explains(installed, tmp_path):
     assert plan["source"]["workflow"] == "train"
     assert "E0302" in execute(installed / "gmiflow", "explain", "E0302", cwd=tmp_path)
     assert "ppo" in execute(installed / "gmiflow", "doc", "std.algo.ppo", cwd=tmp_path)
+    script = "from gmiflow import resources; print(resources.examples_path() / 'ant.gmi')"
+    carried = Path(execute(installed / "python", "-c", script, cwd=tmp_path).strip())
+    assert carried.is_relative_to(installed.parent)
+    assert carried.read_bytes() == (ROOT / "examples" / "ant.gmi").read_bytes()
 
 
 def test_the_wheel_and_the_checkout_compile_the_same(installed, tmp_path):

@@ -23,10 +23,29 @@ from torch import Tensor
 
 from gmiflow.api import Ports, Simulator
 
-__all__ = ["SimulatorEnv", "learn", "make_runner", "policy_of"]
+__all__ = ["EpisodeSums", "SimulatorEnv", "learn", "make_runner", "policy_of"]
 
 WARM_UP_STEPS = 3
 """Plain steps before the capture."""
+
+
+class EpisodeSums:
+    """Episodes, their returns and lengths, summed on the device step by step without waiting for it."""
+
+    def __init__(self, num_env: int, device: torch.device | str) -> None:
+        """For ``num_env`` environments on ``device``; `totals` are episodes, sum of returns and sum of lengths."""
+        self.totals = torch.zeros(3, dtype=torch.float64, device=device)
+        self._running = torch.zeros(2, num_env, device=device)
+        self._ended = torch.zeros(3, num_env, device=device)
+
+    def add(self, reward: Tensor, done: Tensor) -> None:
+        """Count one step of all environments."""
+        self._running[0] += reward
+        self._running[1] += 1.0
+        self._ended[0] = done
+        torch.mul(self._running, self._ended[0], out=self._ended[1:])
+        self.totals += self._ended.sum(1)
+        self._running -= self._ended[1:]
 
 
 class SimulatorEnv(VecEnv):

@@ -18,32 +18,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor
 
-from gmiflow.bench.rsl_rl import SimulatorEnv, learn, make_runner, policy_of
+from gmiflow.bench.rsl_rl import EpisodeSums, SimulatorEnv, learn, make_runner, policy_of
 from gmiflow.evaluation.episodes import Arena
 from gmiflow.evaluation.report import MAX_STEPS, SEED, as_row
 from gmiflow.evaluation.subject import make_simulator, stage_of
 from gmiflow.plan import LaunchPlan, Role, TrainingPlan
 from gmiflow.runtime.merge import ReturnWindow
-
-
-class EpisodeSums:
-    """Episodes, their returns and lengths, summed on the device step by step without waiting for it."""
-
-    def __init__(self, num_env: int, device: torch.device) -> None:
-        self.totals = torch.zeros(3, dtype=torch.float64, device=device)
-        self._running = torch.zeros(2, num_env, device=device)
-        self._ended = torch.zeros(3, num_env, device=device)
-
-    def add(self, reward: Tensor, done: Tensor) -> None:
-        """Count one step of all environments."""
-        self._running[0] += reward
-        self._running[1] += 1.0
-        self._ended[0] = done
-        torch.mul(self._running, self._ended[0], out=self._ended[1:])
-        self.totals += self._ended.sum(1)
-        self._running -= self._ended[1:]
 
 
 class Stopped(Exception):

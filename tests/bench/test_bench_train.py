@@ -128,3 +128,18 @@ def test_rsl_rl_trains_on_the_same_simulator(tmp_path):
     assert 0 < row["evaluation"]["measures"]["pole_angle"] < 0.3
     # Every step is rewarded by 1 until the pole leans by 12 degrees: poles fall after some tenths of a second.
     assert 5.0 < row["last_return"] < 200.0
+
+
+@pytest.mark.gpu
+def test_both_sides_on_a_gpu(tmp_path):
+    """The command of the guide, short: gmiflow, rsl_rl, and rsl_rl with the simulator's step as one CUDA graph."""
+    pytest.importorskip("rsl_rl")
+    folder = tmp_path / "out"
+    peers = "rsl_rl,rsl_rl_graphed"
+    bench("--tasks", "ant", "--num-env", 256, "--iterations", 5, "--seeds", 1, "--against", peers, "--out", folder)
+    rows = rows_in(folder)
+    assert [row["side"] for row in rows] == ["gmiflow", "rsl_rl", "rsl_rl_graphed"]
+    for row in rows:
+        assert (row["iterations"], row["env_steps"]) == (5, 5 * 256 * 16)
+        assert row["evaluation"]["episodes"] == 64
+        assert abs(row["evaluation"]["measures"]["forward_speed"]) < 20.0
