@@ -40,6 +40,8 @@ __all__ = ["Limits", "Supervisor"]
 
 TICK_S = 0.1
 STOP = b"stop\n"
+ECHO_S = 0.25
+"""A second SIGINT this soon is the first once more: `timeout -s INT` signals its child and then its process group."""
 MAX_REPLACEMENTS = 3
 """How often a GMI that only collects is started again before its end counts as a failure."""
 _OUT_OF_MEMORY = "the kernel kills processes when memory runs out: its log (dmesg) tells"
@@ -69,6 +71,7 @@ class Supervisor:
         self.failures: list[Failure] = []
         self.mergers = {t.name: TrainingMerger(t, plan.members(t.name)) for t in plan.trainings}
         self.stopped_by: int | None = None
+        self._interrupted = 0.0
         self.start_again: Callable[[int], None] | None = None
         self._plan = plan
         self._server = server
@@ -348,7 +351,9 @@ class Supervisor:
     def _signals(self, numbers: bytes) -> None:
         """Ctrl-C once: stop at the next iteration boundary. Again, or another signal: stop now."""
         for number in numbers:
-            first, self.stopped_by = self.stopped_by is None, number
+            if number == self.stopped_by == signal.SIGINT and time.monotonic() - self._interrupted < ECHO_S:
+                continue
+            first, self.stopped_by, self._interrupted = self.stopped_by is None, number, time.monotonic()
             working = all(member.ready is not None for member in self._members.values())
             if first and working and number == signal.SIGINT:
                 self._on_event(Stopping())

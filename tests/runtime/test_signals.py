@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import leftovers
 from launched import Launcher
 from waiting import until
+
+from gmiflow.runtime.supervisor import ECHO_S
 
 
 def test_sigterm_stops_everything_at_once(tmp_path: Path, mark: str) -> None:
@@ -36,7 +39,8 @@ def test_what_a_simulator_detached_ends_with_the_run(tmp_path: Path, mark: str) 
 def test_ctrl_c_stops_at_an_iteration_boundary_and_saves(tmp_path: Path, mark: str) -> None:
     launcher = Launcher(tmp_path, mark)
     launcher.wait_for("Iteration 1")
-    launcher.process.send_signal(signal.SIGINT)
+    for _ in range(2):  # as `timeout -s INT` does: to the process, then to its group
+        launcher.process.send_signal(signal.SIGINT)
     status, output = launcher.end()
     assert status == 130
     assert "Checkpoint" in output
@@ -52,6 +56,7 @@ def test_ctrl_c_twice_does_not_wait(tmp_path: Path, mark: str) -> None:
     launcher.wait_for("Started")
     launcher.process.send_signal(signal.SIGINT)
     launcher.wait_for("Stopping")
+    time.sleep(2 * ECHO_S)  # sooner it would pass for the first one's echo
     launcher.process.send_signal(signal.SIGINT)
     status, _ = launcher.end()
     assert status == 130
