@@ -14,10 +14,13 @@ pytestmark = pytest.mark.gpu
 PARAMS = {"minibatches": 3, "epochs": 2, "lr": 1e-3, "entropy": 0.01}
 
 
-def make(backend, precision="f32", **settings):
+def make(backend, precision="f32", correction=None, **settings):
+    """A replica on the GPU; with a correction its learner expects experience of older policies."""
     replica = make_replica(device="cuda", num_env=48, horizon=6, **settings)
     replica.learner = Learner(backend)
-    replica.learner.setup(replace(replica.context, params=PARAMS, precision=precision))
+    params = PARAMS if correction is None else {**PARAMS, "correction": correction}
+    staleness = 0 if correction is None else 1
+    replica.learner.setup(replace(replica.context, params=params, precision=precision, max_staleness=staleness))
     replica.actor = Actor(backend)
     replica.actor.setup(replace(replica.context, precision=precision))
     return replica
@@ -37,6 +40,18 @@ def test_update_equals_torch_operations(triton, activation, hidden):
         batch = reference.collect()
         expected, metrics = reference.learner.update(batch), ours.learner.update(batch)
         assert torch.equal(reference.learner._minibatches.order, ours.learner._minibatches.order)
+        for name, value in reference.policy.export_state().items():
+            torch.testing.assert_close(ours.policy.export_state()[name], value, rtol=1e-4, atol=1e-5, msg=name)
+        for name, value in expected.items():
+            torch.testing.assert_close(metrics[name], value, rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("correction", ["clip", "vtrace"])
+def test_update_from_old_experience_equals_torch_operations(triton, correction):
+    reference, ours = make(REFERENCE, correction=correction), make(triton, correction=correction)
+    old = reference.collect()
+    for batch in (reference.collect(), old, old):  # the last two are of policies of before
+        expected, metrics = reference.learner.update(batch), ours.learner.update(batch)
         for name, value in reference.policy.export_state().items():
             torch.testing.assert_close(ours.policy.export_state()[name], value, rtol=1e-4, atol=1e-5, msg=name)
         for name, value in expected.items():
@@ -64,8 +79,9 @@ def test_lower_precision_stays_close(triton, precision):
         torch.testing.assert_close(metrics[name], expected[name], rtol=0.1, atol=0.01, msg=name)
 
 
-def test_captured_update_equals_eager(triton):
-    eager, captured = make(triton), make(triton)
+@pytest.mark.parametrize("correction", [None, "clip", "vtrace"])
+def test_captured_update_equals_eager(triton, correction):
+    eager, captured = make(triton, correction=correction), make(triton, correction=correction)
     batches = [eager.collect() for _ in range(4)]
     static = {k: v.clone() for k, v in batches[0].items() if k != "experience"}
     static["experience"] = {k: v.clone() for k, v in batches[0]["experience"].items()}
