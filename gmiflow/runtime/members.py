@@ -133,14 +133,6 @@ def last_lines(log: Path) -> tuple[str, ...]:
     return tuple(text.splitlines()[-_LOG_LINES:])
 
 
-def readable(connection: socket.socket) -> bool:
-    """Whether there is something to read right now."""
-    try:
-        return bool(connection.recv(1, socket.MSG_PEEK))
-    except (BlockingIOError, ConnectionResetError):
-        return False
-
-
 def integers(value: object) -> list[int]:
     """The whole numbers of a list that came as JSON."""
     return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []  # type: ignore[reportUnknownVariableType]

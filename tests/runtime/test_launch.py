@@ -268,7 +268,8 @@ def test_a_run_that_may_restart_goes_on_from_its_checkpoint(tmp_path: Path, monk
     run(tmp_path / "calm", checkpoint_every=2)
     result, events = run(tmp_path / "hit", simulator="DyingOnce", checkpoint_every=2, on_failure="restart")
     assert (result.status, result.exit_code, result.restarts) == ("finished", 0, 1)
-    assert [failure.failure.code for failure in result.failures] == ["E0702"]
+    # A peer that missed the lost one may have said so too.
+    assert [failure.failure.code for failure in result.failures].count("E0702") == 1
     assert only(events, Restarting) == [Restarting(restart=1, limit=3)]
     again = events.index(Restarting(restart=1, limit=3))
     assert [event.iteration for event in only(events[again:], Iteration)] == [3, 4, 5, 6]
@@ -287,7 +288,7 @@ def test_a_run_that_fails_every_time_is_restarted_three_times(tmp_path: Path) ->
     result, events = run(tmp_path, simulator="Late", checkpoint_every=1, on_failure="restart")
     assert (result.status, result.exit_code, result.restarts) == ("failed", 1, 3)
     assert [event.restart for event in only(events, Restarting)] == [1, 2, 3]
-    assert len(result.failures) == 4
+    assert [failure.failure.code for failure in result.failures].count("E0702") == 4
 
 
 @pytest.mark.usefixtures("mark")
