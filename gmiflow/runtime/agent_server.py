@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.checkpoint import CheckpointReader, require_equal_weights, weights_checksum
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Seat
 from gmiflow.runtime.context import GMIContext
-from gmiflow.runtime.core import GMIRuntime, at_work
+from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import RUNTIME
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error

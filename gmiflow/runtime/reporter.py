@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 import time
+from typing import Protocol
 
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.launchers.contact import Contact
@@ -33,6 +34,19 @@ def call_supervisor(rendezvous: Rendezvous) -> socket.socket | None:
     if rendezvous.contact.exists():
         return Contact.read(rendezvous.contact).call(gmi=True)
     return None
+
+
+class Reporter(Protocol):
+    """Where a GMI's messages go. Sending never waits."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody asked for a stop at the next iteration boundary."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Hand over a message."""
+        ...
 
 
 class SocketReporter:

@@ -12,16 +12,18 @@ import torch
 from torch import nn
 
 from gmiflow.runtime.agent_server import AgentServer, load_policy
+from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.checkpoint import require_equal_weights, weights_checksum
 from gmiflow.runtime.comm.channel.steps import RemoteAgent
 from gmiflow.runtime.context import GMIContext
-from gmiflow.runtime.core import GMIRuntime, Reporter, at_work
+from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes
 from gmiflow.runtime.execution.serve import ServeExecution, StepSimulator
 from gmiflow.runtime.latency import buckets
 from gmiflow.runtime.messages import Done, Progress
+from gmiflow.runtime.reporter import Reporter
 from gmiflow.runtime.stages import Stages, build_simulator, build_stages
 
 __all__ = ["ServeRuntime", "SimulatorRuntime", "make_serving_runtime"]

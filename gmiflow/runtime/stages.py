@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from gmiflow.api import Agent, Communicator, SharedTrainer, Simulator, StageContext, Trainer
 from gmiflow.plan import Role, StagePlan
+from gmiflow.runtime.charging import at_stage, charged
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
@@ -23,9 +23,6 @@ from gmiflow.runtime.noise import CounterNoise
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-_STATE_CALLS = ("state_dict", "load_state_dict", "diagnostics")
-"""Methods of stages that the runtime calls between iterations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +45,13 @@ class Stages:
 
     def close(self) -> None:
         """Release what the simulator holds; when that raises, the log says so, and the work that is done stays done."""
-        plan, before = self.simulator_plan, self.clock.current
-        self.clock.enter(self.clock.index(plan.name))
-        try:
-            self.simulator.close()
-        except Exception as problem:  # user's code; a failure that is on its way must not be covered by this one
-            message = "%s:%d: `close` of the stage %s raised %s: %s"
-            logger.warning(message, plan.file, plan.line, plan.name, type(problem).__name__, problem, exc_info=True)
-        finally:
-            self.clock.enter(before)
+        plan = self.simulator_plan
+        with at_stage(self.clock, plan):
+            try:
+                self.simulator.close()
+            except Exception as problem:  # user's code; a failure that is on its way must not be covered by this one
+                message = "%s:%d: `close` of the stage %s raised %s: %s"
+                logger.warning(message, plan.file, plan.line, plan.name, type(problem).__name__, problem, exc_info=True)
 
 
 def load_entry(entry: str, base: type[T]) -> type[T]:
@@ -92,47 +87,12 @@ def stage_of(context: GMIContext, role: Role) -> StagePlan | None:
 
 def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
     """A stage, before its setup, in this interpreter."""
-    return _watched(_instance(plan, base), plan, clock)
+    return charged(_instance(plan, base), plan, clock)
 
 
 def _instance(plan: StagePlan, base: type[T]) -> T:
     """What the entry of a stage makes."""
     return load_entry(plan.entry, base)()
-
-
-def _watched(stage: T, plan: StagePlan, clock: StageClock) -> T:
-    """``stage``, which the clock names while one of its `_STATE_CALLS` runs."""
-    for name in _STATE_CALLS:
-        if (call := getattr(stage, name, None)) is not None:
-            object.__setattr__(stage, name, _clocked(call, plan.name, clock))
-    return stage
-
-
-def _clocked(call: Callable[..., Any], stage: str, clock: StageClock) -> Callable[..., Any]:
-    """``call`` with the clock at ``stage``; it stays there when the call fails."""
-    index = clock.index(stage)
-
-    @functools.wraps(call)
-    def clocked(*args: object, **kwargs: object) -> object:
-        before = clock.current
-        clock.enter(index)
-        returned = call(*args, **kwargs)
-        if call.__name__ == "state_dict":
-            _check_state(stage, returned)
-        clock.enter(before)
-        return returned
-
-    return clocked
-
-
-def _check_state(stage: str, state: object) -> None:
-    """Raise `GMIError` E0708 unless ``state`` is a mapping of names to tensors."""
-    declared = f"`state_dict` of {stage} shall return tensors by name"
-    if not isinstance(state, Mapping):
-        raise error(PORT_MISMATCH, f"{declared}, but it returned {type(state).__name__}")
-    for name, value in cast("Mapping[object, object]", state).items():
-        if not (isinstance(name, str) and isinstance(value, Tensor)):
-            raise error(PORT_MISMATCH, f"{declared}, but {name!r} is {type(value).__name__}")
 
 
 def _policy_of(agent: Agent | type[Agent], context: StageContext) -> nn.Module:
@@ -186,9 +146,9 @@ def _simulator(
     """A simulator that is set up: in this interpreter or its own, or this GMI's part of one that is shared."""
     clock.enter(clock.index(plan.name))
     if plan.python is not None:
-        simulator = _watched(ForeignSimulator(plan, context.training), plan, clock)
+        simulator = charged(ForeignSimulator(plan, context.training), plan, clock)
     elif context.joint is not None and load_entry(plan.entry, Simulator).joinable:
-        simulator = _watched(JointSlice(context.joint, lambda: _instance(plan, Simulator)), plan, clock)
+        simulator = charged(JointSlice(context.joint, lambda: _instance(plan, Simulator)), plan, clock)
     else:
         simulator = _construct(plan, Simulator, clock)
     simulator.setup(_stage_context(context, plan, communicator, noise, None))

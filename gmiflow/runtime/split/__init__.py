@@ -9,8 +9,9 @@ reduce their gradients, or apply them one by one (`applying`).
 from __future__ import annotations
 
 from gmiflow.runtime.context import GMIContext
-from gmiflow.runtime.core import GMIRuntime, Reporter
+from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import StageClock
+from gmiflow.runtime.reporter import Reporter
 from gmiflow.runtime.split.agents import AgentRuntime
 from gmiflow.runtime.split.applying import ApplyingTrainerRuntime
 from gmiflow.runtime.split.trainers import TrainerRuntime

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import torch
 
+from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.comm.channel.ledger import Ledger
 from gmiflow.runtime.comm.channel.migrator import Migrator
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.weights import Collected, WeightsReader
-from gmiflow.runtime.core import GMIRuntime, at_work
+from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.produce import ProducerExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.checkpoint import CheckpointMeta, CheckpointReader
 from gmiflow.runtime.comm.channel.batcher import Batcher
 from gmiflow.runtime.comm.channel.dispenser import Dispenser
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.weights import WeightsWriter
-from gmiflow.runtime.core import GMIRuntime, at_work
+from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import RUNTIME
 from gmiflow.runtime.execution.consume import ConsumerExecution
 from gmiflow.runtime.execution.statistics import StatisticsQueue
