@@ -15,12 +15,12 @@ from typing import cast
 from torch import Tensor
 
 from gmiflow.api import SharedTrainer
+from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.comm.channel.ledger import Ledger
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.shared_state import SharedState
 from gmiflow.runtime.comm.channel.weights import WeightsBoard, WeightsPublisher, WeightsWriter
 from gmiflow.runtime.context import GMIContext
-from gmiflow.runtime.core import at_work
 from gmiflow.runtime.split.trainers import TrainerRuntime
 
 __all__ = ["ApplyingTrainerRuntime", "open_ledger"]
