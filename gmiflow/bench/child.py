@@ -18,6 +18,8 @@ from gmiflow.runtime.linux import die_with_parent
 LOOK_EVERY_S = 0.1
 STOP_PATIENCE_S = 30.0
 """How long a child that was asked to stop may take: it finishes its iteration and saves."""
+CUT_OFF_PATIENCE_S = 5.0
+"""The same of one whose work is lost anyway."""
 
 
 class ChildError(Exception):
@@ -86,33 +88,35 @@ def execute(
             start_new_session=True,  # Ctrl-C is for the parent, which stops the child
             preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
-    asked = False
+    asked, patience_s = False, STOP_PATIENCE_S
     try:
         while process.poll() is None:
             now = time.monotonic()
             if now >= deadline:
+                patience_s = CUT_OFF_PATIENCE_S
                 raise OutOfTime
             if now >= begun + limit_s:
+                patience_s = CUT_OFF_PATIENCE_S
                 raise ChildError(f"not ready after {limit_s:.0f} s: {last_words(folder, name)}")
             if not asked and enough():
                 asked = True
                 process.send_signal(signal.SIGINT)
             time.sleep(LOOK_EVERY_S)
     finally:
-        _end(process)
+        _end(process, patience_s)
     if process.returncode != 0 and not (asked and process.returncode == 128 + signal.SIGINT):
         raise ChildError(f"exit status {process.returncode}: {last_words(folder, name)}")
     return time.monotonic() - begun
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
     """End a child that is still there: in order, then not. Those that it started end with it."""
-    for number, patience_s in ((signal.SIGINT, STOP_PATIENCE_S), (signal.SIGTERM, 5.0), (signal.SIGKILL, None)):
+    for number, patience in ((signal.SIGINT, patience_s), (signal.SIGTERM, CUT_OFF_PATIENCE_S), (signal.SIGKILL, None)):
         if process.poll() is not None:
             return
         process.send_signal(number)
         try:
-            process.wait(patience_s)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             continue
 

@@ -63,7 +63,7 @@ def test_enough_stops_it_in_order(folder):
 
 
 def test_a_child_that_takes_too_long_is_ended(folder, monkeypatch):
-    monkeypatch.setattr("gmiflow.bench.child.STOP_PATIENCE_S", 0.2)
+    monkeypatch.setattr("gmiflow.bench.child.CUT_OFF_PATIENCE_S", 0.2)
     with pytest.raises(ChildError, match="not ready after 2 s"):
         run(folder, "stubborn", limit_s=2.0)
     assert is_gone(folder)
