@@ -12,6 +12,7 @@ class PointMass(Simulator):
     """A point in the plane that is pushed towards the origin; beyond a distance of 3 the episode ends."""
 
     capturable = True
+    joinable = True
 
     def setup(self, context):
         """Allocate the state."""
@@ -19,7 +20,7 @@ class PointMass(Simulator):
         self._noise = context.noise
         self._position, self._velocity = (torch.zeros(num_env, 2, device=device) for _ in range(2))
         self._age = torch.zeros(num_env, dtype=torch.int32, device=device)
-        self._clock = torch.zeros((), dtype=torch.int64, device=device)
+        self._clock = torch.zeros(num_env, dtype=torch.int64, device=device)
         self._obs = torch.zeros(num_env, 6, device=device)
 
     def reset(self):
@@ -28,6 +29,10 @@ class PointMass(Simulator):
         self._velocity.zero_()
         self._age.zero_()
         return {"obs": self._look()}
+
+    def observe(self):
+        """The observation that was last made."""
+        return {"obs": self._obs}
 
     def step(self, inputs):
         """Half a tenth of a second with the action as acceleration."""

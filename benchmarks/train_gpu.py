@@ -10,7 +10,8 @@ Sections (``--only``):
   ``rsl_rl`` as it ships; ``rsl_rl_graphed``, the same with the simulator's step replayed as one CUDA graph. Every
   side is a process of its own; they take turns of a window each, one works at a time, and ratios are per turn.
 * ``curve``: return against wall clock, `graph` beside ``rsl_rl_graphed``, and the time to the same return.
-* ``replicas``: 8 seeds one after the other and side by side as streams of one process.
+* ``replicas``: 8 seeds one after the other, side by side as streams of one process, and with simulators that 8 or 4
+  of them share (``--joint``).
 * ``equal``: weights of `graph`, `overlap` without staleness and replicas against those of `eager`.
 * ``slicing``: 1, 2, 4, 8 GMIs of each backend, and replicas, through `gmiflow run`.
 * ``simulators``: bare simulators, through simulators.py.
@@ -129,7 +130,7 @@ def replicas(bench):
     options = bench.options
     setting = bench.setting("ant", num_env=(options.num_env or [4096])[0])
     for execution in ("graph", "overlap"):
-        arguments = (setting, execution, options.replicas, options.rounds, 2 * options.window_s)
+        arguments = (setting, execution, options.replicas, options.rounds, 2 * options.window_s, tuple(options.joint))
         bench.relay(60, 240, f"replicas_{execution}", "replicas", *arguments)
 
 
@@ -189,6 +190,9 @@ def parse():
     parser.add_argument("--turn-s", type=float, default=5.0, help="training time of a side before the other's turn")
     parser.add_argument("--goal", type=float, help="return whose time is wanted; default: parts of what both reach")
     parser.add_argument("--replicas", type=int, default=8)
+    parser.add_argument(
+        "--joint", nargs="*", type=int, default=[8, 4], help="replicas of one simulator (%(default)s; none: only apart)"
+    )
     parser.add_argument("--slices", nargs="+", type=int, default=[2, 4, 8], help="GMIs per GPU (%(default)s)")
     parser.add_argument("--backends", nargs="+", default=["mps", "green"], help="of the section slicing")
     parser.add_argument("--iterations", type=int, default=60, help="of a `gmiflow run` in the section slicing")

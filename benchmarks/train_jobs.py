@@ -6,7 +6,7 @@ import dataclasses
 import time
 
 import torch
-from train_sides import GmiflowSide, make_side, synchronize
+from train_sides import GmiflowSide, JointSides, make_side, synchronize
 
 WARM_UP = 6
 """Iterations before anything is timed: `overlap` captures its last graph in the fifth."""
@@ -38,7 +38,7 @@ def serve(connection, name, setting):
 
 def warm(side):
     """Warm up; seconds of one iteration afterwards."""
-    iterations = WARM_UP if isinstance(side, GmiflowSide) else BASELINE_WARM_UP
+    iterations = WARM_UP if isinstance(side, GmiflowSide | JointSides) else BASELINE_WARM_UP
     timed(side, iterations)
     return timed(side, 2)[0] / 2
 
@@ -79,38 +79,50 @@ def compile_kernels(connection, setting):
     connection.send(None)
 
 
-def replicas(connection, setting, execution, count, rounds, window_s):
-    """Trainings with different seeds, one after the other and side by side as streams of this process."""
+def replicas(connection, setting, execution, count, rounds, window_s, joint=()):
+    """Trainings with different seeds, one after the other, side by side as streams of this process, and joint.
+
+    Args:
+        connection: to the parent.
+        setting: of one training.
+        execution: of all.
+        count: of trainings.
+        rounds: that are measured, after one that is not; every round has each way once.
+        window_s: length of a round of one after the other.
+        joint: for each number a way in which as many trainings share one simulator.
+    """
     staleness = 1 if execution == "overlap" else 0
     seeded = [dataclasses.replace(setting, seed=setting.seed + index) for index in range(count)]
     start = time.perf_counter()
     sides = [GmiflowSide(one, execution, staleness) for one in seeded]
-    alone_s = [warm(side) for side in sides]
+    iterations = max(3, round(window_s / sum(warm(side) for side in sides)))
+    sharing = {size: JointSides(seeded, execution, staleness, size) for size in joint}
+    for together in sharing.values():
+        warm(together)
     setup_s = time.perf_counter() - start
-    iterations = max(3, round(window_s / sum(alone_s)))
-    in_turn, together = [], []
+    ways = {"in_turn": lambda: sum(timed(side, iterations)[0] for side in sides)}
+    ways["side_by_side"] = lambda: side_by_side(sides, iterations)
+    ways |= {f"joint_{size}": lambda own=own: timed(own, iterations)[0] for size, own in sharing.items()}
+    seconds = {way: [] for way in ways}
     for _ in range(rounds + 1):
-        in_turn.append(sum(timed(side, iterations)[0] for side in sides))
-        together.append(side_by_side(sides, iterations))
-    ratios = sorted(before / after for before, after in zip(in_turn[1:], together[1:], strict=True))
+        for way, run in ways.items():
+            seconds[way].append(run())
     samples = setting.samples * count * iterations
-    connection.send(
-        {
-            "row": "replicas",
-            "task": setting.task,
-            "num_env": setting.num_env,
-            "execution": execution,
-            "replicas": count,
-            "iterations": iterations,
-            "in_turn_steps_per_s": round(samples / median(in_turn[1:])),
-            "side_by_side_steps_per_s": round(samples / median(together[1:])),
-            "ratio": round(median(ratios), 3),
-            "ratios": [round(ratio, 3) for ratio in ratios],
-            "finite": all(side.finite() for side in sides),
-            "lowering": sides[0].describe()["lowering"],
-            "setup_s": round(setup_s, 1),
-        }
-    )
+    everyone = [*sides, *(side for own in sharing.values() for side in own.sides)]
+    lowerings = {"side_by_side": sides[0].describe()["lowering"]}
+    lowerings |= {f"joint_{size}": own.sides[0].describe()["lowering"] for size, own in sharing.items()}
+    for way in list(ways)[1:]:
+        ratios = sorted(before / after for before, after in zip(seconds["in_turn"][1:], seconds[way][1:], strict=True))
+        row = {"row": "replicas", "task": setting.task, "num_env": setting.num_env, "execution": execution}
+        row |= {"replicas": count, "way": way, "iterations": iterations, "lowering": lowerings[way]}
+        row["in_turn_steps_per_s"] = round(samples / median(seconds["in_turn"][1:]))
+        row["steps_per_s"] = round(samples / median(seconds[way][1:]))
+        row |= {"ratio": round(median(ratios), 3), "ratios": [round(ratio, 3) for ratio in ratios]}
+        connection.send({**row, "setup_s": round(setup_s, 1), "finite": all(side.finite() for side in everyone)})
+    for own in sharing.values():
+        own.close()
+    for side in sides:
+        side.close()
     connection.send(None)
 
 
@@ -144,6 +156,7 @@ def equal(connection, setting, iterations, engine_exact):
         "graph": trained(setting, "graph", iterations)[1],
         "overlap, staleness 0": trained(setting, "overlap", iterations)[1],
         "graph, 4 replicas side by side": beside_others(setting, iterations),
+        "graph, 4 joint replicas": joined_with_others(setting, iterations),
     }
     for name, weights in runs.items():
         row = {"row": "equal", "task": setting.task, "num_env": setting.num_env, "iterations": iterations}
@@ -172,6 +185,15 @@ def beside_others(setting, iterations):
     weights = sides[0].weights()
     for side in sides:
         side.close()
+    return weights
+
+
+def joined_with_others(setting, iterations):
+    """Weights of the first of four replicas that share one simulator."""
+    together = JointSides([dataclasses.replace(setting, seed=setting.seed + n) for n in range(4)], "graph", 0, 4)
+    together.run(iterations)
+    weights = together.sides[0].weights()
+    together.close()
     return weights
 
 

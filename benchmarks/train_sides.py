@@ -5,7 +5,9 @@ Every side offers `run(iterations)`, which enqueues them, `totals()` and `split(
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
@@ -13,11 +15,13 @@ from gmiflow.api import StageContext
 from gmiflow.runtime.comm.collectives.local import LocalGroup
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMIRuntime
+from gmiflow.runtime.joint import COLLECT_PRIORITY, JointGroup, JointSeat
 from gmiflow.runtime.messages import Progress
 from gmiflow.runtime.noise import CounterNoise
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.slices import Slices
 from gmiflow.runtime.stages import load_entry
+from gmiflow.runtime.turn import Turn
 
 # Both sides may use TF32, as a gmiflow process does for precision = tf32.
 torch.backends.cuda.matmul.allow_tf32 = True
@@ -33,11 +37,14 @@ def synchronize(device):
 class GmiflowSide:
     """A training as the runtime drives it in one GMI process, on a stream of its own."""
 
-    def __init__(self, setting, execution, max_staleness=0):
+    def __init__(self, setting, execution, max_staleness=0, seat=None):
+        """Set up; with the ``seat`` of a `JointSides` together with the others, each in a thread of its own."""
         self.setting = setting
         plan = setting.plan(execution, max_staleness)
-        program = Program(gmis=1, gmi=plan.gmis[0], training=plan.trainings[0], collectives=())
-        control = LocalGroup("control", (0,)).member(0)
+        number = seat.gmi if seat is not None else 0
+        mine = dataclasses.replace(plan.gmis[0], id=number)
+        program = Program(gmis=1, gmi=mine, training=plan.trainings[0], collectives=())
+        control = LocalGroup("control", (number,)).member(0)
         gmi, self._slices = program.gmi, Slices([program])
         self._stream = self._slices.make_stream(gmi, 0)
         context = GMIContext(
@@ -47,6 +54,8 @@ class GmiflowSide:
             control=control,
             stream=self._stream,
             make_stream=lambda priority: self._slices.require_stream(gmi, priority),
+            turn=seat.turn if seat is not None else Turn(),
+            joint=JointSeat(group=seat.group, gmi=number, stream=self._stream) if seat is not None else None,
         )
         self.stop_requested = False
         self.iterations = 0
@@ -112,6 +121,53 @@ class GmiflowSide:
         self.runtime.stop()
         self.runtime = self._loop = None  # graphs on parts of the GPU go before the parts
         self._slices.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Seat:
+    """What a side needs to be one of `JointSides`."""
+
+    gmi: int
+    group: JointGroup
+    turn: Turn
+
+
+class JointSides:
+    """Trainings that share simulators, at most ``size`` of them one, driven by a thread each as in a run."""
+
+    def __init__(self, settings, execution, max_staleness, size):
+        turn, device = Turn(), torch.device(settings[0].device)
+        priority = COLLECT_PRIORITY if execution == "overlap" else 0
+        seats = []
+        for first in range(0, len(settings), size):
+            gmis = list(range(first, min(first + size, len(settings))))
+            stream = torch.cuda.Stream(torch.device("cuda", 0), priority) if device.type == "cuda" else None
+            group = JointGroup(gmis, turn, stream)
+            seats += [Seat(gmi, group, turn) for gmi in gmis]
+        self.setting = settings[0]
+        self._threads = ThreadPoolExecutor(len(settings))
+        self.sides = self._all(
+            lambda pair: GmiflowSide(pair[0], execution, max_staleness, pair[1]), zip(settings, seats, strict=True)
+        )
+
+    def _all(self, work, items):
+        """``work`` of every item at a time; the first exception is raised when all have ended."""
+        futures = [self._threads.submit(work, item) for item in items]
+        wait(futures)
+        return [future.result() for future in futures]
+
+    def run(self, iterations):
+        """``iterations`` of every training, enqueued."""
+        self._all(lambda side: side.run(iterations), self.sides)
+
+    def totals(self):
+        """Episodes, sum of returns, sum of lengths so far, of all trainings."""
+        return tuple(map(sum, zip(*(side.totals() for side in self.sides), strict=True)))
+
+    def close(self):
+        """Release the simulators."""
+        self._all(lambda side: side.close(), self.sides)
+        self._threads.shutdown()
 
 
 def make_simulator(setting):

@@ -5,8 +5,9 @@ one of 32,768. So GMIs to which the plan gives one `joint` share a simulator, an
 themselves: policy, trainer, seed, statistics, checkpoints. Each finds its environments as a range of rows.
 
 The GMIs are threads, and meet where the simulator works for all of them: `setup`, the first observation, and every
-rollout (`gmiflow.runtime.execution.joint`). The last to arrive does the work while the others wait. A GMI that has
-ended or failed leaves; those that stay go on, and its environments idle along.
+rollout (`gmiflow.runtime.execution.joint`). The first of them does the work while the others wait: always the same
+thread, so that what libraries keep per thread (the handles of cuBLAS) is there when a graph is captured. A GMI that
+has ended or failed leaves; those that stay go on, and its environments idle along.
 
 On a GPU a meeting is on the host only. Shared work is enqueued on the group's stream, which waits for what every
 member has enqueued before; the members' streams then wait for the group's::
@@ -77,7 +78,7 @@ class JointGroup:
         work: Callable[[Mapping[int, Offer]], Mapping[int, Outcome | Exception]],
         stream: torch.cuda.Stream | None,
     ) -> Outcome:
-        """Wait until every member that stays has come, then let one of them work for all.
+        """Wait until every member that stays has come, then let the first of them work for all.
 
         Args:
             gmi: who comes.
@@ -115,14 +116,15 @@ class JointGroup:
         with self._changed:
             self._offers[gmi] = offer
             self._changed.notify_all()
-            self._changed.wait_for(lambda: gmi in self._outcomes or self._complete())
+            self._changed.wait_for(lambda: gmi in self._outcomes or self._leads(gmi))
             if gmi in self._outcomes:
                 return False
             self._leading = True
             return True
 
-    def _complete(self) -> bool:
-        return not self._leading and self._staying <= self._offers.keys()
+    def _leads(self, gmi: int) -> bool:
+        """Whether all have come and it is ``gmi`` that works."""
+        return not self._leading and self._staying <= self._offers.keys() and gmi == min(self._staying)
 
     def _lead(self, work: Callable[[Mapping[int, Any]], Mapping[int, Any]]) -> None:
         """Work for all that came, and hand out what each gets."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 from in_process import Collector, run_in_threads
 from plans import launch_plan, training_plan
+from point_mass import JoinableMass
 
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.process import explain
@@ -132,6 +134,19 @@ def test_a_replica_whose_agent_fails_leaves_the_others_at_work(actor, apart):
     runtime = together[0][1]
     failure = explain(together[2][0], runtime.context.program, runtime.clock)
     assert (failure.code, failure.stage) == ("E0701", "actor")
+
+
+def test_one_thread_does_all_the_work_that_is_shared(monkeypatch):
+    threads = set()
+    step = JoinableMass.step
+
+    def noted(self, inputs):
+        threads.add(threading.get_ident())
+        return step(self, inputs)
+
+    monkeypatch.setattr(JoinableMass, "step", noted)
+    assert not train(joint=True)[2]
+    assert len(threads) == 1
 
 
 def test_a_simulator_that_fails_is_told_once():
