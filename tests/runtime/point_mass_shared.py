@@ -43,7 +43,8 @@ class Sharing(SharedTrainer):
         value = self.policy.value(experience["obs"])
         log_prob = self.policy.log_prob(experience["obs"], experience["action"])
         loss = ((value - returns).square() - log_prob * (returns - value.detach())).mean()
-        self.flat = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, self.own)])
+        flat = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, self.own)])
+        self.flat = flat / flat.norm().clamp(min=1.0)  # with momentum and stale gradients longer ones diverge
         return {"loss": loss.detach()}
 
     @torch.no_grad()
