@@ -50,6 +50,14 @@ _SUPPORTED: dict[ModeKind, frozenset[Template]] = {
 }
 """What the runtime can run, by mode."""
 
+_WHY_NOT: dict[Template, str] = {
+    "e_at": "agent and trainer of one GMI take turns there, and the simulator waits for actions meanwhile: "
+    "experience and updates do not run side by side, which is what `async` is for (the paper decouples as `ea_t`)",
+    "dp_mp": "the agent would wait for a simulator GMI and a trainer GMI on every step and update; `ea_t` moves whole "
+    "rollouts instead, and decouples the same two",
+}
+"""Why an `async` workflow is not split like this."""
+
 
 def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> MappedWorkflow:
     """Choose the mapping template.
@@ -190,10 +198,14 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
         message = f"mapping `{template}` does not fit a {workflow.mode} workflow"
     else:
         message = f"mapping `{template}` is not supported yet"
+    reason = (_WHY_NOT[template],) if workflow.mode == "async" and template in _WHY_NOT else ()
     able = [name for name in templates_of(workflow.mode) if name in _SUPPORTED[workflow.mode]]
     return Diagnostic(
         code="E0501",
         message=message,
         span=workflow.span,
-        notes=(f"{workflow.mode} workflows take {', '.join(f'`{name}`' for name in able)} or `auto`",),
+        notes=(
+            *reason,
+            f"{workflow.mode} workflows take {', '.join(f'`{name}`' for name in able)} or `auto`",
+        ),
     )

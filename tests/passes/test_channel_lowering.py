@@ -191,6 +191,57 @@ def test_cores_follow_the_shares_as_far_as_they_go(cores, copies, sizes, share):
         assert count == 1 or (count - 1) * size <= part * cores / copies + max(sizes)
 
 
+@pytest.mark.parametrize(("mapping", "reason"), [("e_at", "take turns there"), ("dp_mp", "whole rollouts instead")])
+def test_why_async_is_not_split_otherwise_is_said(mapping, reason):
+    problem = lowered(overrides=[("target.mapping", mapping)]).diagnostics[0]
+    assert (problem.code, problem.message) == ("E0501", f"mapping `{mapping}` is not supported yet")
+    assert reason in " ".join(problem.notes)
+
+
+A3C = SOURCE.replace("std.algo.ppo", "std.algo.a3c").replace("ppo.", "a3c.")
+
+
+def applied(*settings: str, on_full: str = "block", overrides=()):
+    text = A3C % (2, on_full, "cpu", "\n  ".join(settings))
+    options = Options(use_profiles=False, overrides=tuple(overrides))
+    return compile_file("a3c.gmi", options, text=text, hardware=Hardware(cores=4, gpus=()), stop_after="plan")
+
+
+@pytest.mark.parametrize(
+    ("agents", "trainers", "channels"),
+    [
+        (2, 2, [((0,), 2, 0, 48), ((1,), 3, 48, 48)]),
+        (3, 2, [((0, 1), 3, 0, 64), ((2,), 4, 64, 32)]),
+        (4, 3, [((0, 1), 4, 0, 64), ((2,), 5, 64, 16), ((3,), 6, 80, 16)]),
+    ],
+)
+def test_trainers_that_apply_gradients_have_agents_of_their_own(agents, trainers, channels):
+    plan = applied(f"agents = {agents}", f"trainers = {trainers}").plan
+    assert plan is not None
+    assert [(c.producers, c.consumer, c.env_offset, c.num_env) for c in plan.channels] == channels
+    assert (plan.trainings[0].update, plan.collectives) == ("apply", ())
+
+
+def test_without_a_mapping_trainers_that_apply_gradients_are_apart():
+    plan = applied("agents = 2", overrides=[("target.mapping", "auto")]).plan
+    assert plan is not None and plan.trainings[0].mapping == "ea_t"
+
+
+@pytest.mark.parametrize(
+    ("settings", "on_full", "mapping", "code", "message"),
+    [
+        (("agents = 1", "trainers = 2"), "block", "ea_t", "E0501", "2 trainers that each apply gradients"),
+        (("gmi_per_gpu = 2",), "block", "dp_only", "E0501", "2 GMIs with all roles would each train a policy"),
+        (("agents = 2",), "drop_oldest", "ea_t", "E0407", "trainers that apply their gradients asynchronously"),
+    ],
+)
+def test_what_does_not_go_with_applying_is_said(settings, on_full, mapping, code, message):
+    done = applied(*settings, on_full=on_full, overrides=[("target.mapping", mapping)])
+    problems = [d for d in done.diagnostics if d.severity == "error"]
+    assert [d.code for d in problems] == [code]
+    assert problems[0].message.startswith(message)
+
+
 def test_overlap_is_for_gmis_with_all_roles():
     done = lowered(target="h200", overrides=[("train.execution", "overlap")])
     assert [d.code for d in done.diagnostics if d.severity == "error"] == ["E0503"]
