@@ -163,6 +163,7 @@ class JointGroup:
         closers, self.closers = self.closers, []
         for close in closers:
             close()
+        self.rollouts.clear()
         simulator, self.simulator = self.simulator, None
         if simulator is not None:
             simulator.close()

@@ -80,9 +80,39 @@ class Simulator:
 
     def step(self, inputs):
         assert inputs["action"].tolist() == [float(gmi) for gmi in GMIS for _ in range(2)]
-        everyone = [(kind, gmi) for kind in ("obs", "action") for gmi in GMIS]
-        self.device.work(reads=everyone[len(GMIS) :], writes=everyone[: len(GMIS)])
+        self.device.work(reads=[("row", gmi) for gmi in GMIS], writes=[("obs", gmi) for gmi in GMIS])
         return {"obs": torch.arange(2.0 * len(GMIS))}
+
+
+class Action(torch.Tensor):
+    """A member's action; the buffer for those of all is zeroed and written on the current stream."""
+
+    @classmethod
+    def of(cls, device, gmi):
+        action = torch.full((2,), float(gmi)).as_subclass(cls)
+        action.__dict__["where"] = device
+        return action
+
+    def new_zeros(self, shape):
+        self.where.work(writes=[("row", gmi) for gmi in GMIS])
+        return Rows(torch.zeros(shape), self.where)
+
+
+class Rows:
+    """The actions of all; a copy into those of a member is work on the current stream."""
+
+    def __init__(self, values, device, gmi=None):
+        self.values, self.device, self.gmi = values, device, gmi
+
+    def chunk(self, count):
+        return [Rows(values, self.device, gmi) for gmi, values in enumerate(self.values.chunk(count))]
+
+    def copy_(self, value):
+        self.device.work(writes=[("row", self.gmi)])
+        self.values.copy_(value)
+
+    def tolist(self):
+        return self.values.tolist()
 
 
 class Collector:
@@ -95,8 +125,9 @@ class Collector:
 
     def act(self, rollout, step):
         gmi = self.gmi
-        self.device.work(reads=[("obs", gmi), ("policy", gmi)], writes=[("action", gmi), ("rollout", gmi)])
-        return {"action": torch.full((2,), float(gmi))}
+        action = Action.of(self.device, gmi)
+        self.device.work(reads=[("obs", gmi), ("policy", gmi)], writes=[("rollout", gmi)])
+        return {"action": action}
 
     def enter_simulator(self):
         pass

@@ -128,11 +128,23 @@ class JointRollout:
         """Copy a member's inputs of the simulator to its rows."""
         for port, value in inputs.items():
             assert isinstance(value, Tensor), "a port that a simulator reads is a tensor"
-            if port not in self._inputs:  # in the first call, which is never captured
-                count = len(self._group.members)
-                self._inputs[port] = value.new_zeros((count * value.shape[0], *value.shape[1:]))
-                self._rows[port] = list(self._inputs[port].chunk(count))
+            if port not in self._inputs:
+                self._allocate(port, value)
             self._rows[port][self._index(share)].copy_(value)
+
+    def _allocate(self, port: str, value: Tensor) -> None:
+        """Make what the simulator reads at ``port``, of which ``value`` is one member's.
+
+        That is in the first call, which is never captured. Members that have forked wait for the zeros, which else could
+        come after what they put there.
+        """
+        count, main = len(self._group.members), self._group.stream
+        with torch.cuda.stream(main):
+            self._inputs[port] = value.new_zeros((count * value.shape[0], *value.shape[1:]))
+        self._rows[port] = list(self._inputs[port].chunk(count))
+        for share in self._present:
+            if main is not None and share.stream is not None:
+                share.stream.wait_stream(main)
 
     def _index(self, share: Share) -> int:
         return self._group.members.index(share.gmi)
