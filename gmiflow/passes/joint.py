@@ -9,6 +9,7 @@ loaded, and a class that does not say so gets a simulator per training in the sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,26 +18,21 @@ from gmiflow.ir.sized import Slice
 from gmiflow.ir.workflow import Stage, Workflow
 from gmiflow.plan import Backend
 
-JOINED = {"cpu": False, "cuda": False}
-"""Whether `auto` joins, by kind of device: only where it has been measured to be faster."""
-
-_DEFAULT_REASONS = {
-    "cpu": "default: on the CPU a process per training keeps every core busy",
-    "cuda": "default: not joined until it has been measured on a GPU",
-}
+AUTO_ON_GPU = 1
+"""Trainings of a GPU that `auto` joins: none until joint replicas have been measured on one."""
 
 
 def join(
-    workflow: Workflow, slices: tuple[Slice, ...], backend: Backend, origins: list[tuple[str, str]]
+    workflow: Workflow, slices: tuple[Slice, ...], backend: Backend, cores: int, origins: list[tuple[str, str]]
 ) -> tuple[Slice, ...]:
-    """Decide, and say why in ``origins`` when there are several trainings.
+    """Decide, and say why in ``origins`` when there are several trainings; ``cores`` are the CPU's for all of them.
 
     Raises:
         DiagnosticError: E0503 when `joint` asks for what cannot be.
     """
     if len(workflow.components) == 1:
         return slices
-    wished, device = workflow.joint, workflow.target.device
+    wished = workflow.joint
     obstacle = _obstacle(workflow, slices, backend)
     if wished == 1:
         origins.append(("joint", "given"))
@@ -46,11 +42,22 @@ def join(
             raise DiagnosticError(_impossible(workflow, wished, obstacle))
         origins.append(("joint", f"default: {obstacle}"))
         return slices
-    if wished == "auto" and not JOINED[device]:
-        origins.append(("joint", _DEFAULT_REASONS[device]))
-        return slices
-    origins.append(("joint", "given" if wished != "auto" else "default: one simulator steps them faster than several"))
-    return _joined(workflow, slices, len(slices) if wished == "auto" else wished)
+    most, reason = (wished, "given") if wished != "auto" else _automatic(workflow, cores)
+    origins.append(("joint", reason))
+    return _joined(workflow, slices, most) if most > 1 else slices
+
+
+def _automatic(workflow: Workflow, cores: int) -> tuple[int, str]:
+    """How many trainings share a simulator, and why.
+
+    On the CPU those that would share a core anyway: what one simulator saves is not paid for with an idle core.
+    """
+    if workflow.target.device == "cuda":
+        return AUTO_ON_GPU, "default: apart until it has been measured on a GPU (`joint = N` joins them)"
+    most = math.ceil(len(workflow.components) / cores)
+    if most == 1:
+        return 1, f"default: every training has a core of its own ({cores} cores)"
+    return most, f"default: {most} trainings on a core take less of it with one simulator ({cores} cores)"
 
 
 def _joined(workflow: Workflow, slices: tuple[Slice, ...], most: int) -> tuple[Slice, ...]:

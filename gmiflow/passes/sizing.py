@@ -76,7 +76,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
     placed = tuple(zip(workflow.components, devices, strict=True))
     slices = cut_slices(mapped, placed, group_sizes, num_env, cores, shared=shared)
-    slices = join(workflow, slices, backend, origins)
+    slices = join(workflow, slices, backend, cores, origins)
     return SizedWorkflow(
         mapped=mapped,
         num_env=num_env,

@@ -61,16 +61,20 @@ def test_on_the_cpu_they_become_threads_of_one_process():
     assert headline(compilation.plan)[1].endswith("one simulator with 2 other trainings")
 
 
-@pytest.mark.parametrize(("target", "settings"), [("lab", {}), ("cpu", {"num_env": 64, "target__gmi_per_gpu": 1})])
-def test_auto_joins_where_that_is_faster(target, settings, monkeypatch):
-    apart = lower(target, train__replicas=3, **settings)
-    device = apart.plan.target.device
-    monkeypatch.setitem(joint.JOINED, device, True)
-    assert joints(lower(target, train__replicas=3, **settings)) == [0, 0, 0]
-    monkeypatch.setitem(joint.JOINED, device, False)
-    apart = lower(target, train__replicas=3, **settings)
-    assert joints(apart) == [None] * 3
-    assert reason(apart).startswith("default: ")
+def test_auto_joins_what_shares_a_core():
+    settings = {"num_env": 64, "target__gmi_per_gpu": 1, "target__cores": 2}
+    assert joints(lower("cpu", train__replicas=2, **settings)) == [None, None]
+    assert joints(lower("cpu", train__replicas=4, **settings)) == [0, 0, 2, 2]
+    assert joints(lower("cpu", train__replicas=5, **settings)) == [0, 0, 0, 3, 3]
+    three = lower("cpu", train__replicas=5, **settings)
+    assert reason(three) == "default: 3 trainings on a core take less of it with one simulator (2 cores)"
+
+
+def test_auto_on_a_gpu(monkeypatch):
+    assert joints(lower(train__replicas=3)) == [None] * 3
+    assert reason(lower(train__replicas=3)).startswith("default: apart until it has been measured")
+    monkeypatch.setattr(joint, "AUTO_ON_GPU", 8)
+    assert joints(lower(train__replicas=3)) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

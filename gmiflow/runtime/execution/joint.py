@@ -135,8 +135,8 @@ class JointRollout:
     def _allocate(self, port: str, value: Tensor) -> None:
         """Make what the simulator reads at ``port``, of which ``value`` is one member's.
 
-        That is in the first call, which is never captured. Members that have forked wait for the zeros, which else could
-        come after what they put there.
+        That is in the first call, which is never captured. Members that have forked wait for the zeros, which else
+        could come after what they put there.
         """
         count, main = len(self._group.members), self._group.stream
         with torch.cuda.stream(main):
