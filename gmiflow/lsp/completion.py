@@ -121,9 +121,10 @@ class _Completer:
             return
         words = [token.value for token in head[:index]]
         if "enum" in words:
-            names = [token.value for token in head[:index] if token.type in ("NAME", "AUTO")]
-            for name in names[words.index("enum") - 2 :]:
-                yield item(name, types.CompletionItemKind.EnumMember, 0)
+            first, last = head[words.index("enum")].end_pos, head[index].start_pos
+            for token in self._analysis.tokens:  # what is in brackets is no part of the statement
+                if first <= token.start_pos < last and token.type in ("NAME", "AUTO"):
+                    yield item(token.value, types.CompletionItemKind.EnumMember, 0)
         if "auto" in words[:4]:
             yield from keywords(("auto",), 0)
         if "bool" in words:
@@ -238,13 +239,18 @@ class _Completer:
         if opener and opener[-1].value in ("enum", "list"):
             return candidates.value_types() if opener[-1].value == "list" else ()
         if opener and opener[0].value in (*ROLES, "target") and len(opener) == 2:  # parameters of a type
-            return candidates.value_types() if type_is_due(head) else self._expression(head) if len(head) > 1 else ()
+            if type_is_due(head):
+                return candidates.value_types()
+            value = any(token.type == "_ASSIGN" for token in head)
+            return [*(self._param_words(head) if value else ()), *self._expression(head)] if len(head) > 1 else ()
         called = self._called(opener)
         if called is None:
             return self._expression(head)
         params = called.params or ()
         if not head:
-            return candidates.arguments(params, called.name.text, self._given())
+            position = self._context.commas
+            here = candidates.members_of(params[position].type) if position < len(params) else ()
+            return [*here, *candidates.arguments(params, called.name.text, self._given())]
         param = next((p for p in params if p.name.text == head[0].value), None)
         words = list(candidates.members_of(param.type)) if param is not None and len(head) == 2 else []
         return [*words, *self._expression(head[2:])]

@@ -83,10 +83,16 @@ PLACES = [
     ("agent two = ppo.|", {"Actor", "Learner"}, {"Experience"}),
     ("agent two = ppo.Actor(|", {"hidden", "activation", "normalize_obs"}, {"lr"}),
     ("agent two = ppo.Actor(hidden = [8], activation = |", {"elu", "relu", "tanh"}, set()),
+    ("agent two = ppo.Actor([8], |", {"elu", "relu", "tanh", "normalize_obs"}, {"lr"}),
+    ("agent two = ppo.Actor([8], r|", {"relu", "normalize_obs"}, set()),
     ("agent two = ppo.Actor(normalize_obs = |", {"true", "false", "lr"}, {"elu"}),
     ("trainer two = ppo.Learner(lr = |", {"lr", "num_env", "min", "log2"}, {"elu"}),
     ("param x : |", {"int", "float", "bytes", "auto", "enum", "list"}, {"f32"}),
     ("param x : int = |", {"lr", "num_env", "targets", "min"}, {"workflow"}),
+    ("param x : enum(left, right) = |", {"left", "right"}, {"x"}),
+    ("param x : auto enum(left, right) = r|", {"auto", "left", "right"}, set()),
+    ("simulator S(side : enum(left, right) = |", {"left", "right"}, {"side"}),
+    ("target t(side : enum(left, right) = l|", {"left", "right"}, set()),
     ("param x : bool = |", {"true", "false"}, set()),
     ("param x : int = 1 |", {"where"}, {"in"}),
     ("workflow w {\n  mode = |", {"sync", "async", "serve"}, {"lr"}),
@@ -124,6 +130,33 @@ def test_places(marked, there, absent, rest, tmp_path):
     found = set(offered(tmp_path, HEAD + marked + rest if "|" in marked else ""))
     assert there <= found
     assert not absent & found
+
+
+OPENERS = {
+    "workflow": "workflow w {\n  ",
+    "mode": "workflow w {\n  mode = async { ",
+    "sizing": "workflow w {\n  sizing {\n    ",
+    "edge": "workflow w {\n  sim.obs -> actor.obs { ",
+    "target": "target t {\n  ",
+    "stage type": "trainer T {\n  ",
+    "needs": "trainer T {\n  needs {\n    ",
+}
+CLOSED = [
+    (table, name, specs[name].type)
+    for table, specs in TABLES.items()
+    for name in specs
+    if specs[name].type.kind in ("enum", "bool")
+]
+
+
+@pytest.mark.parametrize(("table", "name", "kind"), CLOSED, ids=[f"{table}.{name}" for table, name, _ in CLOSED])
+def test_every_setting_with_a_closed_set_of_words_offers_them(table, name, kind, tmp_path):
+    members = [*kind.members] if kind.kind == "enum" else ["true", "false"]
+    for written in ("", members[0][:1]):
+        for rest in ("", "\n}\n"):
+            found = offered(tmp_path, f"{HEAD}{OPENERS[table]}{name} = {written}|{rest}")
+            assert set(members) <= set(found)
+            assert set(found[: len(members)]) <= {*members, "auto"}
 
 
 @pytest.mark.parametrize("marked", ["// sim.|", "/// sim.|", 'require lr > 0 else "|', "param x : int = 12|"])
