@@ -29,7 +29,11 @@ SOCKET_PATH_BYTES = 107
 @click.option("--training", metavar="NAME", help="Which training of the run; needed where it has several.")
 @click.option("--socket", "path", type=click.Path(path_type=Path), help="Unix socket.  [default: RUN/serve.sock]")
 @click.option("--tcp", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Also on 127.0.0.1:PORT; 0: any.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="Token to ask for.  [default: RUN/serve.token]")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="Token to ask for.  [default: a new one, beside the socket: RUN/serve.token]",
+)
 @click.option("--gmis", type=click.IntRange(1, 64), default=1, show_default=True, help="Workers with a policy each.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="auto: a GPU if any.")
 @click.option("--max-clients", type=click.IntRange(min=1), default=1024, show_default=True, help="Connections at once.")
@@ -49,7 +53,10 @@ def command(run: Path, path: Path | None, token_file: Path | None, form: str, **
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
         hint = f"choose a shorter one with --socket ({SOCKET_PATH_BYTES} bytes at most)"
         raise click.UsageError(f"{path}: too long for a Unix socket; {hint}")
-    with _Addresses(path, folder / "serve.token", token_file) as token:
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{path}: there is no folder {path.parent}")
+    # A server with a socket of its own has a token of its own: another one of the same run keeps its own.
+    with _Addresses(path, path.with_name(f"{path.name.removesuffix('.sock')}.token"), token_file) as token:
         server = _server(run.resolve(), token, options)
         asyncio.run(_serve(server, path, options["port"], form))
 
@@ -69,7 +76,7 @@ class _Addresses:
         if self._path.exists():
             self._remove_stale()
         if self._given is not None:
-            token = self._given.read_text(encoding="utf-8").strip()
+            token = self._given.read_text(encoding="utf-8", errors="replace").strip()
             if not 16 <= len(token) <= 512:
                 raise click.UsageError(f"{self._given}: a token has 16 to 512 characters")
             return token
@@ -141,8 +148,8 @@ async def _serve(server: PolicyServer, path: Path, port: int | None, form: str) 
     if form == "json":
         _event("Stopped", **totals)
     else:
-        latency = ", ".join(f"{name} {value} ms" for name, value in totals["latency_ms"].items())
-        click.echo(f"answered {totals['requests']} requests ({totals['rows']} rows); {latency}", err=True)
+        latency = "".join(f", {name} {value} ms" for name, value in totals["latency_ms"].items() if value is not None)
+        click.echo(f"answered {totals['requests']} requests ({totals['rows']} rows){latency}", err=True)
 
 
 @contextlib.contextmanager

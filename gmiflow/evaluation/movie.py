@@ -6,7 +6,6 @@ The body is simulated by MuJoCo on the CPU, wherever the policy was trained; wit
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ import torch
 from gmiflow.evaluation.subject import Subject, find_subjects, make_act, task_class
 from gmiflow.runtime.failure import NOT_SUPPORTED, error
 from gmiflow.tasks.catalog import TaskInfo
-from gmiflow.tasks.render import draw, frames, make_task, write_frames
+from gmiflow.tasks.render import draw, frames, make_task, run_for_parent, write_frames
 
 __all__ = ["policy_subject", "render_policy"]
 
@@ -52,7 +51,12 @@ def render_policy(run: Path, path: Path, *, training: str | None = None, steps: 
     subject, info = policy_subject(run, training)
     count = steps or (PICTURE_STEPS if path.suffix == ".png" else MOVIE_STEPS)
     place = (str(subject.checkpoint), subject.training.name)
-    draw(f"{info.name} of {run}", path, "gmiflow.evaluation.movie", *place, str(path), str(count), str(seed))
+    draw(
+        f"{info.name} of {run}",
+        path,
+        "gmiflow.evaluation.movie",
+        lambda file: (*place, str(file), str(count), str(seed)),
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,4 +78,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_for_parent(main)

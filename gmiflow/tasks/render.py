@@ -11,10 +11,12 @@ an environment variable that must be set before MuJoCo is imported.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import struct
 import subprocess
 import sys
+import threading
 import zlib
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,20 +76,22 @@ def render(name: str, path: Path, steps: int = 0, seed: int = 1) -> None:
     """
     if name not in TASKS:
         raise RenderError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
-    draw(name, path, "gmiflow.tasks.render", name, str(path), str(steps), str(seed))
+    draw(name, path, "gmiflow.tasks.render", lambda file: (name, str(file), str(steps), str(seed)))
 
 
-def draw(what: str, path: Path, module: str, *arguments: str) -> None:
+def draw(what: str, path: Path, module: str, arguments: Callable[[Path], Sequence[str]]) -> None:
     """Have a module draw into a file, in a process of its own for each way of drawing, until one can.
+
+    The file is there when it is whole; what was there before is kept until then.
 
     Args:
         what: is drawn, for messages.
         path: of the file.
         module: is run with ``python -m`` and ``arguments``.
-        arguments: of the module.
+        arguments: of the module, for the file that it is to write.
 
     Raises:
-        RenderError: unknown suffix, no headless OpenGL, or a missing package.
+        RenderError: unknown suffix, a place that cannot be written, no headless OpenGL, or a missing package.
     """
     if path.suffix not in (".png", *MOVIE_PACKAGES):
         raise RenderError(f"{path}: the file's name must end in .png, .mp4 or .gif")
@@ -97,12 +101,21 @@ def draw(what: str, path: Path, module: str, *arguments: str) -> None:
             f"{path.name} needs the Python package {' and '.join(missing)}",
             "install it by pip install 'gmiflow[render]'",
         )
-    failures = []
-    for backend in BACKENDS:
-        failure = _draw(backend, module, arguments)
-        if failure is None:
-            return
-        failures.append(f"{backend}: {failure}")
+    unfinished = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
+    try:
+        unfinished.touch()
+        failures = []
+        for backend in BACKENDS:
+            failure = _draw(backend, module, arguments(unfinished))
+            if failure is None:
+                unfinished.replace(path)
+                return
+            failures.append(f"{backend}: {failure}")
+    except OSError as problem:
+        raise RenderError(f"{path} cannot be written: {str(problem.strerror).lower()}") from problem
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
     raise RenderError(
         f"{what} could not be drawn",
         *failures,
@@ -114,11 +127,12 @@ def draw(what: str, path: Path, module: str, *arguments: str) -> None:
 def _draw(backend: str, module: str, arguments: Sequence[str]) -> str | None:
     """Draw in a process of its own; what went wrong, in a line, or None."""
     variables = {"MUJOCO_GL": backend, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    reading, writing = os.pipe()  # the kernel closes it with this process: see `end_with_parent`
     try:
         finished = subprocess.run(
             [sys.executable, "-m", module, *arguments],
             env={**os.environ, **variables},
-            stdin=subprocess.DEVNULL,
+            stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -126,11 +140,28 @@ def _draw(backend: str, module: str, arguments: Sequence[str]) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"not ready after {TIMEOUT_S:g} s"
+    finally:
+        os.close(reading)
+        os.close(writing)
     if finished.returncode == 0:
         return None
     # A traceback ends with the exception; what destructors print after it begins with "Exception ignored".
     said = [line for line in finished.stderr.split("Exception ignored")[0].splitlines() if line.strip()]
     return said[-1].strip() if said else f"exit status {finished.returncode}"
+
+
+def run_for_parent(work: Callable[[], int]) -> None:
+    """Do the work of a process that `draw` started, and end with its status.
+
+    It ends too when the process that started it is gone, even by SIGKILL: the other end of stdin closes then.
+    """
+
+    def watch() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+    sys.exit(work())
 
 
 def encode_png(image: Image) -> bytes:
@@ -246,4 +277,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_for_parent(main)

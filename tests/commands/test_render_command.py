@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +49,7 @@ def test_without_headless_opengl_it_says_what_is_missing(tmp_path):
     """Empty libraries under the names that the loader looks for stand in for a machine without OpenGL."""
     for name in ("libEGL.so.1", "libEGL.so.0", "libEGL.so", "libOSMesa.so.8", "libOSMesa.so"):
         (tmp_path / name).touch()
+    (tmp_path / "ant.png").write_text("an older picture")
     done = gmiflow("render", "ant", cwd=tmp_path, LD_LIBRARY_PATH=str(tmp_path), PYOPENGL_PLATFORM="")
     assert done.returncode == 1
     first, *notes = done.stderr.splitlines()
@@ -55,7 +57,32 @@ def test_without_headless_opengl_it_says_what_is_missing(tmp_path):
     assert any("egl: " in note for note in notes) and any("osmesa: " in note for note in notes)
     assert any("libegl1" in note for note in notes)
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "ant.png").exists()
+    assert (tmp_path / "ant.png").read_text() == "an older picture"
+    assert not list(tmp_path.glob(".ant*"))
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    done = gmiflow("render", "ant", "-o", "/proc/ant.png", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[0].startswith("error[E0715]: /proc/ant.png cannot be written: ")
+
+
+def test_who_draws_ends_with_the_command_even_when_that_is_killed(tmp_path):
+    command = [sys.executable, "-m", "gmiflow.cli", "render", "cartpole", "--steps", "100000000"]
+    command_process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    children = Path(f"/proc/{command_process.pid}/task/{command_process.pid}/children")
+    (drawing,) = until(lambda: children.read_text().split(), "a process that draws")
+    until(lambda: "gmiflow.tasks.render" in Path(f"/proc/{drawing}/cmdline").read_text(), "its command line")
+    command_process.kill()
+    command_process.wait()
+    until(lambda: not _runs(drawing), "its end")
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_movie_without_its_packages_says_what_to_install(tmp_path):

@@ -85,7 +85,7 @@ def test_no_answer_is_lost_when_it_stops_under_load(run):
     assert json.loads(out)["requests"] == sum(counts)
 
 
-def test_a_killed_server_leaves_nothing_that_stops_the_next_and_a_living_one_is_left_alone(run):
+def test_a_killed_server_leaves_nothing_that_stops_the_next_and_a_living_one_is_left_alone(run, tmp_path):
     with serving(run) as (process, _):
         process.kill()
         process.wait()
@@ -95,7 +95,12 @@ def test_a_killed_server_leaves_nothing_that_stops_the_next_and_a_living_one_is_
                 [sys.executable, "-m", "gmiflow.cli", "serve", str(run)], cwd=ROOT, capture_output=True, text=True
             )
             assert second.returncode == 2 and "another server listens" in second.stderr
-            with PolicyClient.of_run(run) as client:
+            own = tmp_path / "own.sock"
+            with serving(run, "--socket", str(own)):
+                token = own.with_suffix(".token").read_text().strip()
+                with PolicyClient(own, token) as client:
+                    assert client.act(np.zeros(4)).shape == (1,)
+            with PolicyClient.of_run(run) as client:  # its token is untouched
                 assert client.act(np.zeros(4)).shape == (1,)
 
 
@@ -108,6 +113,7 @@ def test_mistakes_are_told_without_a_traceback(run, tmp_path):
         (str(run), "--token-file", str(short)): (2, "16 to 512 characters"),
         (str(run), "--socket", str(tmp_path / ("x" * 120))): (2, "too long for a Unix socket"),
         (str(run), "--socket", str(short)): (2, "is not a socket"),
+        (str(run), "--socket", str(tmp_path / "nowhere" / "s.sock")): (2, "there is no folder"),
     }
     processes = {
         arguments: subprocess.Popen(
