@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,7 @@ def _prepare(
             compilation = _compile(file, options, output, known=compilation.diagnostics)
         assert compilation.plan and compilation.programs and compilation.workflow
         params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]
+        params += _settings_given(options.overrides, {item["name"] for item in params})
         sources = [(Path(s.name).name, s.text) for s in compilation.checked.sources if not s.name.startswith("std")]
         return Job(
             plan=compilation.plan,
@@ -309,6 +310,16 @@ def _run(job: Job, directory: Path, start: Start, output: str, launcher: Chosen)
         if output == "text":
             summarise(job.plan, result, directory, launcher)
     return result.exit_code
+
+
+def _settings_given(overrides: Sequence[tuple[str, str]], params: Set[str]) -> list[dict[str, Any]]:
+    """What `--set` and its shortcuts (`--num-env`, ...) replaced that is no parameter of the file.
+
+    Settings of the workflow, the target and stages, as text; the last of each path counts.
+    """
+    return [
+        {"name": path, "value": text, "origin": "--set"} for path, text in dict(overrides).items() if path not in params
+    ]
 
 
 def _write_run_directory(job: Job, directory: Path) -> None:

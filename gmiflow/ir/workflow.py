@@ -154,6 +154,7 @@ class Target:
         agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
         simulators: the same of those that simulate, where a serve workflow is split; ``agents`` are the others then.
         agent_share: part of a device that all agents there get together, between 0 and 1; the others get the rest.
+        span: where it is named: in the file, or by `--target`; None for a target that was not read.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Target:
     simulators: int | Auto = "auto"
     agent_share: float | Auto = "auto"
     mapping: Template | Auto = "auto"
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,3 +206,8 @@ class Workflow:
     def applies(self) -> Component | None:
         """The first training whose trainers apply their gradients without waiting for each other, or None."""
         return next((component for component in self.components if component.update == "apply"), None)
+
+    @property
+    def target_span(self) -> Span:
+        """Where messages about the target point: at the target, or at the workflow when that has no place."""
+        return self.target.span or self.span

@@ -77,7 +77,7 @@ def _uneven(workflow: Workflow, total: int, agents: int, trainers: int) -> Diagn
     else:
         message = f"{max(agents, 0)} agents and {max(trainers, 0)} trainers are not the {total} GMIs of a device"
     note = "give two of `gmi_per_gpu`, `agents` and `trainers`; the third follows, and one trainer is the default"
-    return Diagnostic(code="E0501", message=message, span=workflow.span, notes=(note,))
+    return Diagnostic(code="E0501", message=message, span=workflow.target_span, notes=(note,))
 
 
 def _without_agents(component: Component, agents: int, trainers: int) -> Diagnostic:

@@ -203,7 +203,7 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
     return Diagnostic(
         code="E0501",
         message=message,
-        span=workflow.span,
+        span=workflow.target_span,
         notes=(
             *reason,
             f"{workflow.mode} workflows take {', '.join(f'`{name}`' for name in able)} or `auto`",

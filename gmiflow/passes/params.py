@@ -262,12 +262,25 @@ def bind_param(param: ast.Param, given: Given | None, scope: UnitScope | LocalSc
         note = f"give it a default, or a value with `--set {param.name.text}=...`"
         report.add("E0210", f"parameter `{param.name.text}` has no value", param.name.span, notes=[note])
         return None
-    if value is None or param.where is None or value.is_auto:
-        return value
+    return value if value is None or fits_where(param, value, place, scope, report) else None
+
+
+def fits_where(param: ast.Param, value: Typed, place: Span, scope: UnitScope | LocalScope, report: Report) -> bool:
+    """Whether a value fits the `where` of a parameter; reported if not. `auto` always does.
+
+    Args:
+        param: of ``scope``.
+        value: for it.
+        place: where the value is written.
+        scope: what names mean in the `where`.
+        report: where the problem goes.
+    """
+    if param.where is None or value.is_auto:
+        return True
     inner = LocalScope(scope if isinstance(scope, UnitScope) else scope.outer)
     inner.values = {**(scope.values if isinstance(scope, LocalScope) else {}), param.name.text: value}
     if is_true(param.where, inner, report) is False:
         message = f"`{param.name.text} = {show(value.value)}` is outside what is allowed: `{param.where.span.text}`"
         report.add("E0401", message, place, secondary=[(param.where.span, "required here")])
-        return None
-    return value
+        return False
+    return True

@@ -97,4 +97,4 @@ def _too_few(workflow: Workflow, total: int) -> str:
 
 
 def _refused(workflow: Workflow, message: str, note: str) -> DiagnosticError:
-    return DiagnosticError(Diagnostic(code="E0501", message=message, span=workflow.span, notes=(note,)))
+    return DiagnosticError(Diagnostic(code="E0501", message=message, span=workflow.target_span, notes=(note,)))

@@ -146,7 +146,7 @@ def _execution(mapped: MappedWorkflow, origins: list[tuple[str, str]]) -> Execut
             Diagnostic(
                 code="E0503",
                 message=f"execution `{wished}` needs an NVIDIA GPU, and target `{workflow.target.name}` is the CPU",
-                span=workflow.span,
+                span=workflow.target_span,
                 notes=("`execution = auto` becomes `eager` on the CPU",),
             )
         )
@@ -195,7 +195,7 @@ def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]], *, 
             Diagnostic(
                 code="E0503",
                 message=f"backend `{wished}` cannot slice target `{workflow.target.name}` (device `{device}`)",
-                span=workflow.span,
+                span=workflow.target_span,
                 notes=("the CPU takes `cpu`; GPUs take `timeshare`, `mps`, `mig` or `green`",),
             )
         )

@@ -168,7 +168,7 @@ class TargetReader:
         found = read_settings((), TARGET, scope, self._report, owner="a target", overrides=overrides)
         if fields is None or any(item.value is None for item in found.values()):
             return None
-        target = Target(name=name, **_overlaid(fields, _fields(found)))
+        target = Target(name=name, span=at if at.text else None, **_overlaid(fields, _fields(found)))
         if target.device == "cpu" and target.devices > 1:
             notes = ["the CPU counts as one device; `gmi_per_gpu` says how many GMIs share it"]
             self._report.add("E0408", f"target `{name}` has {target.devices} CPU devices", at, notes=notes)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from gmiflow.diagnostics import closest
 from gmiflow.ir.workflow import Sizing
-from gmiflow.passes.params import Given, UnitScope, a_role
+from gmiflow.passes.params import Given, UnitScope, a_role, fits_where
 from gmiflow.passes.python_entry import check_entry
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import ASYNC, PLACE, SIZING, WORKFLOW, Found, Spec, read_settings, split_body
@@ -94,11 +94,25 @@ class WorkflowChecker:
         found |= read_settings(
             block or (), ASYNC, self._scope, self._report, owner="a mode", overrides=_only(overrides, ASYNC)
         )
+        self._require_where(settings, found, overrides)
         written = next((s.value for s in settings if s.name.text == "gmi"), None)
         gmi = overrides["gmi"].expression if "gmi" in overrides else written
         if isinstance(gmi, ast.PythonEntry):
             check_entry(gmi, None, {}, self._scope.unit.folder, self._report)
         return found
+
+    def _require_where(
+        self, settings: list[ast.Setting], found: Mapping[str, Found], overrides: Mapping[str, Given]
+    ) -> None:
+        """A value that replaces `num_env = num_env` has to fit the `where` of that parameter, too."""
+        for setting in settings:
+            new = found[setting.name.text].value if setting.name.text in overrides and setting.value else None
+            if new is None or not isinstance(setting.value, ast.Path):
+                continue
+            meaning = self._scope.unit.names.get(setting.value.text)
+            if isinstance(meaning, ast.Param):
+                place = overrides[setting.name.text].expression.span
+                fits_where(meaning, new, place, self._scope, self._report)
 
     def _check_mode(
         self, workflow: ast.Workflow, settings: list[ast.Setting], found: Mapping[str, Found], mode: str | None

@@ -38,13 +38,13 @@ CONFIDENCE = 1.64
 _EXPECTATION_COUNTS = 4
 """Looks that the expected noise counts as."""
 
-_RATIOS = (1 / 3, 1.0, 3.0)
+_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Drift over noise that are tried, in units of what is expected; a factor of e of them costs half a log likelihood."""
 
 _TAILS = 4.0
 """Degrees of freedom of Student's t."""
 
-_REFINEMENTS = 4
+_REFINEMENTS = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,11 +32,12 @@ def propose(space: Space, measurements: Sequence[Measurement]) -> Point | None:
     if left == 1 and equal is not None:
         return equal
     return (
-        climb(state, best)
+        _per_core(state, space.reference, once=True)
+        or climb(state, best)
         or slicing(state, best)
         or most_promising(state, best)
         or equal
-        or _per_core(state, best)
+        or _per_core(state, best.point.num_env)
         or unseen(state, best)
     )
 
@@ -61,12 +62,18 @@ def _equal(state: State, best: Candidate) -> Point | None:
     return point if wall is None or wall.term == "saturation" else None
 
 
-def _per_core(state: State, best: Candidate) -> Point | None:
-    """On the CPU one GMI for each core, with as many environments as the best point: the usual plan there."""
+def _per_core(state: State, num_env: int, *, once: bool = False) -> Point | None:
+    """On the CPU one GMI for each core, the usual plan there, unless it was measured.
+
+    Args:
+        state: so far.
+        num_env: of the point.
+        once: whether it was measured when it was with any number of environments.
+    """
     space = state.space
-    if space.device != "cpu":
+    if space.device != "cpu" or (once and any(point.gmis == space.own_cores for point in state.done)):
         return None
-    wanted = (p for p in state.free if (p.gmis, p.num_env) == (space.own_cores, best.point.num_env))
+    wanted = (p for p in state.free if (p.gmis, p.num_env) == (space.own_cores, num_env))
     return min(wanted, key=simplicity, default=None)
 
 

@@ -34,7 +34,7 @@ def tie(first: Candidate, second: Candidate) -> float:
     """
     if first.point.gmis == second.point.gmis:
         return TIE
-    return min(MAX_TIE, max(TIE, math.hypot(_standard_error(first), _standard_error(second))))
+    return min(MAX_TIE, max(TIE, 2 * math.hypot(_standard_error(first), _standard_error(second))))
 
 
 def _standard_error(candidate: Candidate) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from gmiflow.profiles.workload import Measurement
 
 SATURATION = 0.02
 """Least gain in score per doubling of the environments; a row that gains less is not followed further."""
+
+
+_REFUSED = re.compile(r"E0[0-6]\d\d: ")
+"""What the compiler says of a size that the file does not allow: other sizes may do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +81,7 @@ class Walls:
         alone = [m for m in self._measurements if m.point.gmis == 1 and _execution(m.point) == _execution(point)]
         several = [m for m in self._measurements if m.point.gmis > 1 and _shared(m.point) == _shared(point)]
         for alike in (alone, several if point.gmis > 1 else []):
-            failed = [m for m in alike if m.status == "failed"]
+            failed = [m for m in alike if m.status == "failed" and not _REFUSED.match(m.message)]
             if failed and not any(usable(m) for m in alike):
                 return Wall(term="failed", reason=f"{failed[0].point} failed: {failed[0].message or 'no message'}")
         for other in self._measurements:

@@ -40,7 +40,8 @@ class Bench(Protocol):
 def conduct(bench: Bench, propose: Proposer, budget_s: float) -> Literal["complete", "budget"]:
     """Measure rounds until nothing is left to ask ("complete") or the budget is spent.
 
-    A round is not begun when it would not end within the budget; the first one always is.
+    A round is not begun when it would not end within the budget; the first one always is. Instead of a new point for
+    which the time is too short, those that are known are compared.
 
     Args:
         bench: measures.
@@ -48,14 +49,19 @@ def conduct(bench: Bench, propose: Proposer, budget_s: float) -> Literal["comple
         budget_s: seconds.
     """
     costs: dict[Point, float] = {}
-    while points := propose(bench.measurements, bench.elapsed() > EXPLORE * budget_s):
+    late = False
+    while points := propose(bench.measurements, late):
         usual = statistics.median(costs.values()) if costs else 0.0
         expected = sum(costs.get(point, usual) for point in points)
         if costs and bench.elapsed() + expected > budget_s:
-            return "budget"
+            if late:
+                return "budget"
+            late = True
+            continue
         for point in points:
             began = bench.elapsed()
             if not bench.measure(point):
                 return "budget"
             costs[point] = bench.elapsed() - began
+        late = bench.elapsed() > EXPLORE * budget_s
     return "complete"

@@ -70,7 +70,9 @@ def test_a_run_directory_holds_everything(finished):
     assert (run / "quickstart.gmi").read_text() == Path(QUICKSTART).read_text()
     plan = json.loads((run / "plan.json").read_text())
     assert plan["trainings"][0]["seed"] == 5 and plan["trainings"][0]["iterations"] == 6
-    assert {"name": "num_env", "value": 256, "origin": "default"} in json.loads((run / "params.json").read_text())
+    params = json.loads((run / "params.json").read_text())
+    assert {"name": "num_env", "value": 256, "origin": "default"} in params
+    assert {"name": "train.checkpoint_every", "value": "3", "origin": "--set"} in params
     assert sorted(p.name for p in (run / "programs").glob("*.py")) == ["gmi_00.py", "gmi_01.py"]
     assert (run / "logs" / "gmi_01.log").exists()
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 6

@@ -14,16 +14,13 @@ def point(gmis, num_env):
     return Point(template="dp_only", gmis=gmis, num_env=num_env, execution="eager", backend="cpu")
 
 
-def in_turns(rates, rounds, stall=None):
-    """Every point looked at once a second in each round; ``stall`` is the (point, round) of a look at half speed."""
+def in_turns(rates, rounds):
+    """Every point looked at in each round, one in a second."""
     names = list(rates)
     return [
         dataclasses.replace(
             measured(name, rates[name]),
-            looks=tuple(
-                Look(at_s=len(names) * turn + place, steps_per_s=rates[name] / (2 if (name, turn) == stall else 1))
-                for turn in range(rounds)
-            ),
+            looks=tuple(Look(at_s=len(names) * turn + place, steps_per_s=rates[name]) for turn in range(rounds)),
         )
         for place, name in enumerate(names)
     ]
@@ -48,10 +45,16 @@ def test_the_order_is_turned_round_after_every_look():
     assert orders[0] == orders[1][::-1]
 
 
-def test_two_looks_that_do_not_agree_are_followed_by_a_third():
-    rates = {point(1, 256): 1000.0, point(2, 256): 700.0}
-    assert next_round(cpu_space(), in_turns(rates, 2)) == ()
-    assert set(next_round(cpu_space(), in_turns(rates, 2, stall=(point(2, 256), 1)))) == set(rates)
+@pytest.mark.parametrize(("rates", "rivals"), [((700.0, 700.0), set()), ((400.0, 800.0), {point(2, 256)})])
+def test_two_looks_that_do_not_agree_are_followed_by_a_third(rates, rivals):
+    """The best point was looked at every second, and the other one in between."""
+    best = [Look(at_s=at, steps_per_s=1000.0) for at in range(9)]
+    other = [Look(at_s=at, steps_per_s=rate) for at, rate in zip((2.5, 5.5), rates, strict=True)]
+    known = [
+        dataclasses.replace(measured(point(1, 256), 1000.0), looks=tuple(best)),
+        dataclasses.replace(measured(point(2, 256), 600.0), looks=tuple(other)),
+    ]
+    assert set(next_round(cpu_space(), known)) - {point(1, 256)} == rivals
 
 
 def test_what_does_not_fit_or_was_not_allowed_is_no_rival():

@@ -49,16 +49,16 @@ def test_unsliced_and_one_for_each_core_are_always_measured(sessions):
         assert {1, 2} <= {m.point.gmis for m in machine.measurements}
 
 
-def test_the_drift_that_was_estimated_is_the_drift_that_was(sessions):
-    """Half of the spread of the logarithms is explained, and more, although a look in thirty is a burst."""
-    machine = sessions["pays", 0]
+def test_the_drift_that_was_estimated_is_the_drift_that_was():
+    """Most of the spread of the logarithms is explained."""
+    machine = profiled(cpu_space(), Machine(SURFACES["hurts"], noise=0.02, bursts=0.0))
     found = [math.log(speed) for speed in level(machine.measurements, "cpu").drift]
     true = [math.log(speed) for _, speed in machine.speeds]
     assert len(found) == len(true)
     mean = sum(a - b for a, b in zip(found, true, strict=True)) / len(true)
     error = sum((a - b - mean) ** 2 for a, b in zip(found, true, strict=True))
     usual = sum(true) / len(true)
-    assert error < 0.5 * sum((value - usual) ** 2 for value in true)
+    assert error < 0.3 * sum((value - usual) ** 2 for value in true)
 
 
 def test_an_equal_plan_is_not_sliced():

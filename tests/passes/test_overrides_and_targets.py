@@ -1,0 +1,47 @@
+"""What replaces a setting keeps to the `where` of the parameter behind it; messages about a target point at it."""
+
+from pathlib import Path
+
+import pytest
+
+from gmiflow.hardware import Hardware
+from gmiflow.pipeline import Options, compile_file
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MACHINE = Hardware(cores=2, gpus=())
+
+
+def compiled(*overrides, file="quickstart.gmi", **options):
+    return compile_file(str(EXAMPLES / file), Options(overrides=overrides, **options), hardware=MACHINE)
+
+
+@pytest.mark.parametrize("path", ["num_env", "workflow.num_env", "train.num_env"])
+def test_a_number_of_environments_keeps_to_the_where_of_its_parameter(path):
+    """`param num_env : int = 256 where num_env >= 32`, and the workflow has `num_env = num_env`."""
+    (found,) = compiled((path, "16")).diagnostics
+    assert (found.code, found.span.text) == ("E0401", "16")
+    assert found.message == "`num_env = 16` is outside what is allowed: `num_env >= 32`"
+    assert compiled((path, "32")).plan is not None
+
+
+def test_auto_fits_every_where():
+    assert compiled(("workflow.num_env", "auto")).plan is not None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code"),
+    [
+        ((("target.backend", "mps"),), "E0503"),
+        ((("train.execution", "graph"),), "E0503"),
+        ((("target.gmi_per_gpu", "17"),), "E0502"),
+        ((("target.mapping", "e_at"),), "E0501"),
+    ],
+)
+def test_what_does_not_fit_the_target_points_at_the_target(overrides, code):
+    (found,) = compiled(*overrides).diagnostics
+    assert (found.code, found.span.text) == (code, "laptop")
+
+
+def test_a_target_of_the_command_line_is_pointed_at_there():
+    (found,) = compiled(("target.backend", "mps"), file="ant.gmi", target="cpu").diagnostics
+    assert (found.code, found.span.text) == ("E0503", "cpu")
