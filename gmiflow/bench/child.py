@@ -104,7 +104,9 @@ def execute(
             time.sleep(LOOK_EVERY_S)
     finally:
         _end(process, patience_s)
-    if process.returncode != 0 and not (asked and process.returncode == 128 + signal.SIGINT):
+    # Asked while it was ending by itself, when nothing listens to the signal any more, it is killed by it.
+    stopped = asked and process.returncode in (128 + signal.SIGINT, -signal.SIGINT)
+    if process.returncode != 0 and not stopped:
         raise ChildError(f"exit status {process.returncode}: {last_words(folder, name)}")
     return time.monotonic() - begun
 

@@ -146,7 +146,7 @@ def _execution(mapped: MappedWorkflow, origins: list[tuple[str, str]]) -> Execut
             Diagnostic(
                 code="E0503",
                 message=f"execution `{wished}` needs an NVIDIA GPU, and target `{workflow.target.name}` is the CPU",
-                span=workflow.target_span,
+                span=workflow.span,
                 notes=("`execution = auto` becomes `eager` on the CPU",),
             )
         )
