@@ -136,7 +136,7 @@ class CounterNoise:
         keys = self._keys.get(purpose)
         if keys is None:
             keys = self._keys[purpose] = self._make_keys(purpose)
-        return keys if env is None else keys[env]
+        return keys if env is None else keys.index_select(0, env)
 
     def _make_keys(self, purpose: str) -> Tensor:
         """The cached part of the hash, int32 [num_env]."""

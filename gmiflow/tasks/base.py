@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -105,7 +106,6 @@ class Task(Simulator):
         # Values and first values of the memory; `prepare` fills both.
         self._memory: dict[str, Tensor] = {}
         self._first_memory: dict[str, Tensor] = {}
-        self._first_memory_rows: dict[str, FirstRows] = {}
         self._now = Snapshot(
             qpos=engine.qpos, qvel=engine.qvel, action=self._action, derived=engine.derived, memory=self._memory
         )
@@ -200,7 +200,7 @@ class Task(Simulator):
 
     def reset_noise(self, width: int, env: Tensor | None) -> Tensor:
         """Uniform numbers in [0, 1) for this step's restarts, f32 [k, width]."""
-        clock = self._clock if env is None else self._clock[env]
+        clock = self._clock if env is None else self._clock.index_select(0, env)
         return self._context.noise.uniform("reset", clock, width, env)
 
     def remember(self, name: str, initial: Sequence[float]) -> Tensor:
@@ -220,7 +220,6 @@ class Task(Simulator):
         num_env, device = self._context.num_env, self._context.device
         values, first = by_column(num_env, width, device), by_column(num_env, width, device)
         self._memory[name], self._first_memory[name] = values, first
-        self._first_memory_rows[name] = FirstRows(first)
         return values, first
 
     # The Simulator interface. Its tensors are all made in `setup`, outside of inference mode, so they are ordinary
@@ -260,7 +259,8 @@ class Task(Simulator):
         self.judge(self._now, self._columns, self._reward, self._terminated)
         done = self._end_episodes()
         self._obs.copy_(self._columns)
-        self._restart(done.nonzero().squeeze(1))
+        # NumPy, here and in `_restart`: of few rows its calls cost a third of torch's.
+        self._restart(torch.from_numpy(np.flatnonzero(done.numpy())))
 
     def _finish_where(self) -> None:
         """As `_finish`, by mask: a fixed sequence of tensor operations on fixed buffers."""
@@ -292,14 +292,15 @@ class Task(Simulator):
         """Restart the environments ``env`` (i64 [k]); costs nothing when there are none."""
         if env.numel() == 0:
             return
+        rows, count = env.numpy(), env.numel()
         qpos, qvel = self.start(env)
         self.engine.write(env, qpos, qvel)
-        self._episode_step.index_fill_(0, env, 0)
+        self._episode_step.numpy()[rows] = 0
         for name, values in self._memory.items():
-            values.index_copy_(0, env, self._first_memory_rows[name](env.numel())[0])
-        (obs,) = self._start_rows(env.numel())
+            values.numpy()[rows] = self._first_memory[name].numpy()[:count]
+        (obs,) = self._start_rows(count)
         self.observe_start(qpos, qvel, obs)
-        self._obs.index_copy_(0, env, obs)
+        self._obs.numpy()[rows] = obs.numpy()
 
     def _restart_where(self, done: Tensor) -> None:
         """As `_restart` for the environments where ``done`` holds, with shapes that never change."""
