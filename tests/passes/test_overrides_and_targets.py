@@ -32,7 +32,6 @@ def test_auto_fits_every_where():
     ("overrides", "code"),
     [
         ((("target.backend", "mps"),), "E0503"),
-        ((("train.execution", "graph"),), "E0503"),
         ((("target.gmi_per_gpu", "17"),), "E0502"),
         ((("target.mapping", "e_at"),), "E0501"),
     ],
@@ -40,6 +39,11 @@ def test_auto_fits_every_where():
 def test_what_does_not_fit_the_target_points_at_the_target(overrides, code):
     (found,) = compiled(*overrides).diagnostics
     assert (found.code, found.span.text) == (code, "laptop")
+
+
+def test_what_the_workflow_asks_for_points_at_the_workflow():
+    (found,) = compiled(("train.execution", "graph")).diagnostics
+    assert (found.code, found.span.text) == ("E0503", "train")
 
 
 def test_a_target_of_the_command_line_is_pointed_at_there():
