@@ -50,14 +50,15 @@ def join(
 def _automatic(workflow: Workflow, cores: int) -> tuple[int, str]:
     """How many trainings share a simulator, and why.
 
-    On the CPU those that would share a core anyway: what one simulator saves is not paid for with an idle core.
+    On the CPU at most those that would share a core anyway, because more would leave cores idle. That neither wins
+    nor loses (docs/performance.md, "What lost").
     """
     if workflow.target.device == "cuda":
         return AUTO_ON_GPU, "default: apart until it has been measured on a GPU (`joint = N` joins them)"
     most = math.ceil(len(workflow.components) / cores)
     if most == 1:
         return 1, f"default: every training has a core of its own ({cores} cores)"
-    return most, f"default: {most} trainings on a core take less of it with one simulator ({cores} cores)"
+    return most, f"default: {most} trainings that share a core share one simulator too ({cores} cores)"
 
 
 def _joined(workflow: Workflow, slices: tuple[Slice, ...], most: int) -> tuple[Slice, ...]:

@@ -67,7 +67,7 @@ def test_auto_joins_what_shares_a_core():
     assert joints(lower("cpu", train__replicas=4, **settings)) == [0, 0, 2, 2]
     assert joints(lower("cpu", train__replicas=5, **settings)) == [0, 0, 0, 3, 3]
     three = lower("cpu", train__replicas=5, **settings)
-    assert reason(three) == "default: 3 trainings on a core take less of it with one simulator (2 cores)"
+    assert reason(three) == "default: 3 trainings that share a core share one simulator too (2 cores)"
 
 
 def test_auto_on_a_gpu(monkeypatch):
