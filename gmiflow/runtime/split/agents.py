@@ -6,8 +6,6 @@ import dataclasses
 import time
 from collections.abc import Iterator
 
-import torch
-
 from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.comm.channel.ledger import Ledger
 from gmiflow.runtime.comm.channel.migrator import Migrator
@@ -53,6 +51,7 @@ class AgentRuntime(GMIRuntime):
             context.producers,
             context.id,
             context.consumers[0],
+            device=context.device,
             timeout_s=context.timeout_s,
         )
         self._ledger: Ledger | None = None
@@ -158,13 +157,9 @@ class AgentRuntime(GMIRuntime):
     @at_work
     def _load_newest(self) -> None:
         """Give the agent the newest whole version."""
-        while self._version != self._board.version:
-            version, weights = self._board.newest()
+        if self._version != self._board.version:
+            self._version, weights = self._board.read()
             self.stages.agent.load_weights(weights)
-            if self.context.device.type == "cuda":
-                torch.cuda.current_stream(self.context.device).synchronize()
-            if self._board.whole(version):
-                self._version = version
 
     @at_work
     def _serve(self, iteration: int) -> None:

@@ -108,29 +108,66 @@ def test_a_ring_on_a_device_shows_where_its_slots_are_and_holds_no_data(rendezvo
         assert consumer.ready() and consumer.versions() == [4]
 
 
-def test_weights_are_whole_or_known_to_be_torn(rendezvous) -> None:
+def open_board(rendezvous: Rendezvous, stack: contextlib.ExitStack, weights, device="cpu", **options):
+    """A trainer's and an agent's end of the weights."""
     path = rendezvous.segment("weights")
-    weights = {"a": torch.arange(6.0).view(2, 3), "n": torch.tensor(3, dtype=torch.int64), "flag": torch.tensor([True])}
-    writer = WeightsWriter("train", path, (0,), weights, start=40, timeout_s=120.0)
-    reader = WeightsReader("train", path, (0,), 0, 1, timeout_s=120.0)
-    version, seen = reader.newest()
-    assert (version, reader.start, reader.ended) == (0, 40, "no")
-    assert all(torch.equal(seen[name], value) for name, value in weights.items())
-    writer.publish({**weights, "a": weights["a"] + 1})
-    assert reader.whole(version)  # the other buffer was written
-    assert torch.equal(reader.newest()[1]["a"], weights["a"] + 1)
-    writer.publish(weights)
-    assert not reader.whole(version)
-    assert reader.newest()[0] == 2
+    writer = WeightsWriter("train", path, (0,), weights, timeout_s=120.0, **options)
+    stack.callback(writer.close)
+    reader = WeightsReader("train", path, (0,), 0, 1, device=torch.device(device), timeout_s=120.0)
+    stack.callback(reader.close)
+    return writer, reader
 
-    assert reader.wanted_checkpoint is None
-    writer.request_checkpoint(41)
-    assert (reader.wanted_checkpoint, writer.served()) == (41, False)
-    reader.serve_checkpoint(41, Collected(16, 32, 5, -2.5))
-    assert writer.served() and reader.wanted_checkpoint is None
-    assert writer.collected() == (Collected(16, 32, 5, -2.5),)
-    writer.end("stopped")
-    assert reader.ended == "stopped"
-    del seen
-    reader.close()
-    writer.close()
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_weights_of_every_type_cross_with_their_version(rendezvous, device) -> None:
+    weights = {
+        "matrix": torch.arange(6.0).view(2, 3),
+        "transposed": torch.arange(6.0).view(3, 2).T,
+        "count": torch.tensor(3, dtype=torch.int64),
+        "mean": torch.tensor([0.1], dtype=torch.float64),
+        "flags": torch.tensor([True, False, True]),
+        "none": torch.empty(0, 4),
+    }
+    weights = {name: value.to(device) for name, value in weights.items()}
+    stream = torch.cuda.Stream() if device == "cuda" else None
+    with contextlib.ExitStack() as stack, torch.cuda.stream(stream):
+        writer, reader = open_board(rendezvous, stack, weights, device)
+        for version in range(5):
+            number, seen = reader.read()
+            assert number == version == reader.version
+            assert list(seen) == list(weights)
+            for name, value in weights.items():
+                assert (seen[name].device, seen[name].dtype) == (value.device, value.dtype)
+                assert torch.equal(seen[name], value)
+            weights["matrix"].add_(1.0)
+            weights["count"].add_(1)
+            assert writer.publish(weights) == version + 1
+
+
+def test_weights_that_are_overwritten_while_they_are_read_are_read_again(rendezvous, monkeypatch) -> None:
+    weights = {"a": torch.zeros(3), "b": torch.zeros((), dtype=torch.int64)}
+    with contextlib.ExitStack() as stack:
+        writer, reader = open_board(rendezvous, stack, weights)
+        late = iter([1, 2])  # versions that come before and after the reader's copy
+
+        def fence() -> None:
+            if number := next(late, None):
+                writer.publish({"a": torch.full((3,), float(number)), "b": torch.tensor(number)})
+
+        monkeypatch.setattr(reader, "_fence", fence)
+        version, seen = reader.read()
+        assert version == 2
+        assert seen["a"].tolist() == [2.0, 2.0, 2.0] and seen["b"].item() == 2
+
+
+def test_checkpoints_are_asked_for_and_served_on_the_board_of_weights(rendezvous) -> None:
+    with contextlib.ExitStack() as stack:
+        writer, reader = open_board(rendezvous, stack, {"a": torch.zeros(1)}, start=40)
+        assert (reader.start, reader.ended, reader.wanted_checkpoint) == (40, "no", None)
+        writer.request_checkpoint(41)
+        assert (reader.wanted_checkpoint, writer.served()) == (41, False)
+        reader.serve_checkpoint(41, Collected(16, 32, 5, -2.5))
+        assert writer.served() and reader.wanted_checkpoint is None
+        assert writer.collected() == (Collected(16, 32, 5, -2.5),)
+        writer.end("stopped")
+        assert reader.ended == "stopped"

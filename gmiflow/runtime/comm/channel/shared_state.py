@@ -29,10 +29,7 @@ class SharedState:
         entries = entries_of(own)
         self._first = first
         self._segment = Segment(path, size_of(entries))
-        views = views_of(entries, self._segment.memory)
-        self.tensors: dict[str, Tensor] = {  # those without elements need no memory
-            name: views.get(name, torch.empty(value.shape, dtype=value.dtype)) for name, value in own.items()
-        }
+        self.tensors = views_of(entries, torch.frombuffer(self._segment.memory, dtype=torch.uint8))
         if first:
             for name, value in own.items():
                 self.tensors[name].copy_(value)

@@ -1,8 +1,7 @@
-"""Named tensors side by side in shared memory: a table of where each lies, and views of them."""
+"""Named tensors side by side in one buffer: a table of where each lies, and views of them."""
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping, Sequence
 from typing import TypedDict, cast
 
@@ -43,14 +42,13 @@ def size_of(entries: Sequence[Entry]) -> int:
     return -(-max(end, 1) // PAGE_BYTES) * PAGE_BYTES
 
 
-def views_of(entries: Sequence[Entry], memory: mmap.mmap, start: int = 0) -> dict[str, Tensor]:
-    """Views of a buffer that begins at byte ``start``, by name; tensors without elements are left out."""
+def views_of(entries: Sequence[Entry], buffer: Tensor) -> dict[str, Tensor]:
+    """Views of ``buffer``, u8 [`size_of` or more], by name."""
     found: dict[str, Tensor] = {}
     for entry in entries:
-        count = torch.Size(entry["shape"]).numel()
-        if count:
-            flat = torch.frombuffer(memory, dtype=_dtype(entry), count=count, offset=start + entry["offset"])
-            found[entry["name"]] = flat.view(entry["shape"])
+        dtype, start = _dtype(entry), entry["offset"]
+        end = start + torch.Size(entry["shape"]).numel() * dtype.itemsize
+        found[entry["name"]] = buffer[start:end].view(dtype).view(entry["shape"])
     return found
 
 

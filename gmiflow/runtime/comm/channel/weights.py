@@ -2,7 +2,7 @@
 
 A trainer writes version v into buffer ``v mod 2`` while readers take version v - 1 from the other one. A reader
 looks again after copying: if the writer has begun version v + 2 meanwhile, what it has is torn, and it takes the
-newer one.
+newer one. On a GPU the weights cross as one buffer, in one copy (`staging`).
 
 The board also says what the trainer decides for the whole training: that a checkpoint is due, that the end has come.
 """
@@ -18,10 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+import torch
 from torch import Tensor
 
 from gmiflow.runtime.comm.channel.packer import PAGE_BYTES
 from gmiflow.runtime.comm.channel.presence import BLOCK_WORDS, LONG_SLEEP_S, Presence, Watch
+from gmiflow.runtime.comm.channel.staging import Staging
 from gmiflow.runtime.comm.channel.tensor_table import Entry, entries_of, size_of, views_of
 from gmiflow.runtime.comm.shared_memory import Segment, directory, make_fence
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, error
@@ -64,9 +66,12 @@ class WeightsBoard:
         self._words = words
         self._writer = Presence(words, 0)
         self._reader_blocks = [Presence(words, 1 + index) for index in range(len(readers))]
-        first = _header_pages(len(readers), entries)
-        size = size_of(entries)
-        self._buffers = [views_of(entries, segment.memory, first + parity * size) for parity in (0, 1)]
+        self._entries = entries
+        self._staging: Staging | None = None
+        first, size = _header_pages(len(readers), entries), size_of(entries)
+        memory = torch.frombuffer(segment.memory, dtype=torch.uint8)
+        self._buffers = [memory[start : start + size] for start in (first, first + size)]
+        self._tensors = [views_of(entries, buffer) for buffer in self._buffers]
 
     @property
     def version(self) -> int:
@@ -84,16 +89,30 @@ class WeightsBoard:
 
     def _copy(self, weights: Mapping[str, Tensor], version: int) -> None:
         words = self._writer.words
+        staged = self._staged(weights)
         words[_BEGUN] = version
         self._fence()
-        for name, target in self._buffers[version % 2].items():
-            target.copy_(weights[name])
+        if staged is not None:
+            self._buffers[version % 2].copy_(staged)
+        else:
+            for name, target in self._tensors[version % 2].items():
+                target.copy_(weights[name])
         self._fence()
         words[_VERSION] = version
+
+    def _staged(self, weights: Mapping[str, Tensor]) -> Tensor | None:
+        """The bytes of weights of a GPU in host memory; None for weights that are there already."""
+        device = next((value.device for value in weights.values() if value.device.type == "cuda"), None)
+        if device is None:
+            return None
+        if self._staging is None:
+            self._staging = Staging(self._entries, device)
+        return self._staging.to_host(weights)
 
     def close(self) -> None:
         """Let go of the memory."""
         self._buffers.clear()
+        self._tensors.clear()
         for presence in (self._writer, *self._reader_blocks):
             presence.release()
         self._words.release()
@@ -200,9 +219,17 @@ class WeightsReader(WeightsBoard):
     """An agent's end."""
 
     def __init__(
-        self, name: str, path: str, readers: tuple[int, ...], member: int, writer: int, *, timeout_s: float
+        self,
+        name: str,
+        path: str,
+        readers: tuple[int, ...],
+        member: int,
+        writer: int,
+        *,
+        device: torch.device,
+        timeout_s: float,
     ) -> None:
-        """Wait for the board of the training ``name`` and announce this reader.
+        """Wait for the board of the training ``name`` and announce this reader, which wants weights on ``device``.
 
         Raises:
             GMIError: E0705 when there is none in time.
@@ -213,17 +240,19 @@ class WeightsReader(WeightsBoard):
         self.watch.add(writer, self._writer)
         self._own = self._reader_blocks[readers.index(member)]
         self._own.announce()
+        self._own_copy = Staging(entries, device)
 
-    def newest(self) -> tuple[int, Mapping[str, Tensor]]:
-        """The newest version and where it lies; `whole` tells whether what was copied since is that version."""
-        version = self.version
-        self._fence()
-        return version, self._buffers[version % 2]
-
-    def whole(self, version: int) -> bool:
-        """Whether the buffer of ``version`` has not been written to since `newest`."""
-        self._fence()
-        return self._writer.words[_BEGUN] < version + 2
+    def read(self) -> tuple[int, Mapping[str, Tensor]]:
+        """The newest version and its weights, whole, on the reader's device; valid until the next call."""
+        own = self._own_copy
+        own.wait_writable()
+        while True:
+            version = self.version
+            self._fence()
+            own.host.copy_(self._buffers[version % 2])
+            self._fence()
+            if self._writer.words[_BEGUN] < version + 2:  # else the writer has come round to this buffer meanwhile
+                return version, own.to_device()
 
     @property
     def ended(self) -> Ending:
