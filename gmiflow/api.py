@@ -305,6 +305,8 @@ class SharedTrainer(Trainer):
     def gradient(self, batch: Ports) -> Mapping[str, Tensor]:
         """Compute the gradient of one rollout with respect to the own policy, and keep it for `apply`.
 
+        What is kept lies in the same buffers after every call: a captured call is repeated without its Python code.
+
         Args:
             batch: as for `update`.
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -26,16 +25,16 @@ from torch import Tensor
 from gmiflow.api import Ports, SharedTrainer, StageContext
 from gmiflow.rl.backend import Backend, select_backend
 from gmiflow.rl.losses import STATISTICS, LossSettings
-from gmiflow.rl.reference import Reference, policy_of
+from gmiflow.rl.moments import explained_variance
+from gmiflow.rl.reference import policy_of
 from gmiflow.rl.samples import Rows
 from gmiflow.rl.shared_optimizer import OPTIMIZERS
-from gmiflow.rl.vtrace import VTraceEstimator
+from gmiflow.rl.targets import Correction, RolloutTargets
 
 __all__ = ["Learner", "LearnerSettings"]
 
 _NO_CLIP = 1.0
 """Of the ratio of probabilities, which is 1 here up to rounding."""
-_VARIANCE_EPSILON = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +51,7 @@ class LearnerSettings:
     bounds_loss: float = 1e-4
     max_grad_norm: float = 1.0
     normalize_value: bool = True
-    correction: str = "none"
+    correction: Correction = "none"
 
 
 class Learner(SharedTrainer):
@@ -76,17 +75,21 @@ class Learner(SharedTrainer):
         backend = self._backend or select_backend(device)
         self._settings, self._policy, self._communicator = settings, policy, context.communicator
         self._samples = context.horizon * context.num_env
-        kind = VTraceEstimator if settings.correction == "vtrace" else backend.estimator
-        self._targets = kind(
-            horizon=context.horizon,
-            num_env=context.num_env,
+        self._targets = RolloutTargets(
+            backend,
+            context,
+            policy,
             gamma=settings.gamma,
             lam=1.0,  # all rewards up to the end of the rollout count
             reward_scale=settings.reward_scale,
-            device=device,
+            correction=settings.correction,
+            renew=True,
         )
-        self._reference = Reference(backend, policy, context.horizon, context.num_env, context.precision)
         self._moments = backend.moments(policy.observation_normalizer, self._samples, self._samples)
+        # Of the latest gradient, for `apply`: where every capture of `gradient` leaves them.
+        self._mean, self._variance = torch.zeros(
+            (2, 2 + policy.layout.observation), dtype=torch.float64, device=device
+        ).unbind()
         self._buffer = backend.samples(policy, self._samples)
         self._order = torch.arange(self._samples, device=device)
         self._zero, self._one = (torch.full((), value, dtype=torch.float64, device=device) for value in (0.0, 1.0))
@@ -133,16 +136,11 @@ class Learner(SharedTrainer):
     @torch.no_grad()
     def gradient(self, batch: Ports) -> Mapping[str, Tensor]:
         """Gradient from one rollout; see `gmiflow.api.SharedTrainer.gradient`."""
-        record = cast("Mapping[str, Tensor]", batch["experience"])
-        signals: dict[str, Any] = {name: batch[name] for name in ("reward", "terminated", "truncated", "bootstrap")}
-        current = self._reference.replace(record)
         targets = self._targets
-        if isinstance(targets, VTraceEstimator):
-            signals["log_ratio"] = current["log_prob"] - record["log_prob"]
-        targets.compute(value=current["value"], **signals)
-        self._mean, self._variance = self._moments.compute(
-            record["obs"].flatten(0, 1), targets.targets.flatten(1), self._communicator
-        )
+        current = targets.compute(batch)
+        mean, variance = self._moments.compute(current["obs"].flatten(0, 1), targets.flat, self._communicator)
+        self._mean.copy_(mean)
+        self._variance.copy_(variance)
         self._buffer.load(current, targets.advantage, targets.returns, self._zero, self._one)
         self._buffer.shuffle(self._order)
         self._gradient.compute(self._rows, 1.0 / self._samples)
@@ -166,7 +164,7 @@ class Learner(SharedTrainer):
         metrics = {name: statistics[name].clone() for name in ("value_loss", "entropy")}
         metrics["gradient_norm"] = torch.linalg.vector_norm(self._gradient.gradient)
         metrics["action_std"] = self._gradient.log_std.exp().mean()
-        metrics["explained_variance"] = 1.0 - self._variance[0] / (self._variance[1] + _VARIANCE_EPSILON)
+        metrics["explained_variance"] = explained_variance(self._variance)
         return metrics
 
     def weights(self) -> Mapping[str, Tensor]:

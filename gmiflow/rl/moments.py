@@ -8,7 +8,10 @@ from torch import Tensor
 from gmiflow.api import Communicator
 from gmiflow.rl.normalizer import RunningNormalizer
 
-__all__ = ["RolloutMoments"]
+__all__ = ["RolloutMoments", "explained_variance"]
+
+_VARIANCE_EPSILON = 1e-8
+"""Keeps the quotient finite when all returns are equal."""
 
 
 class RolloutMoments:
@@ -54,3 +57,11 @@ class RolloutMoments:
         centered = torch.sub(obs, self._center, out=self._centered)
         sums[0, :2], sums[0, 2:] = targets.sum(dim=1), centered.sum(dim=0)
         sums[1, :2], sums[1, 2:] = targets.square().sum(dim=1), centered.square_().sum(dim=0)
+
+
+def explained_variance(variance: Tensor) -> Tensor:
+    """The share of the returns' variance that the values explain, f64 scalar, from `RolloutMoments.compute`.
+
+    The advantage is what the value missed of the return: so it is 1 - Var(advantage) / Var(return).
+    """
+    return 1.0 - variance[0] / (variance[1] + _VARIANCE_EPSILON)

@@ -18,14 +18,12 @@ from gmiflow.api import Agent, Ports, StageContext, Trainer
 from gmiflow.rl.backend import Backend, select_backend
 from gmiflow.rl.losses import STATISTICS, LossSettings
 from gmiflow.rl.models import ActorCritic
-from gmiflow.rl.reference import Reference, policy_of
-from gmiflow.rl.returns import AdvantageEstimator
+from gmiflow.rl.moments import explained_variance
+from gmiflow.rl.reference import policy_of
 from gmiflow.rl.samples import Rows
-from gmiflow.rl.vtrace import VTraceEstimator
+from gmiflow.rl.targets import Correction, RolloutTargets
 
 __all__ = ["Actor", "Learner", "LearnerSettings"]
-
-_VARIANCE_EPSILON = 1e-8
 
 
 def _tensor(ports: Mapping[str, Any], name: str) -> Tensor:
@@ -112,7 +110,7 @@ class LearnerSettings:
     value_coef: float = 2.0
     max_grad_norm: float = 1.0
     normalize_value: bool = True
-    correction: str = "clip"
+    correction: Correction = "clip"
 
 
 class Learner(Trainer):
@@ -140,13 +138,15 @@ class Learner(Trainer):
         self._samples = context.horizon * context.num_env
         self._samples_total = context.horizon * context.num_env_total
         self._iteration = torch.zeros((), dtype=torch.int64, device=device)
-        self._estimator = backend.estimator(
-            horizon=context.horizon,
-            num_env=context.num_env,
+        self._targets = RolloutTargets(
+            backend,
+            context,
+            policy,
             gamma=settings.gamma,
             lam=settings.lam,
             reward_scale=settings.reward_scale,
-            device=device,
+            correction=settings.correction,
+            renew=context.max_staleness > 0 or settings.correction == "vtrace",
         )
         self._minibatches = backend.minibatches(
             horizon=context.horizon,
@@ -160,20 +160,6 @@ class Learner(Trainer):
             device=device,
         )
         self._build(backend, context.precision)
-        self._off_policy = None
-        if settings.correction == "vtrace":
-            self._off_policy = VTraceEstimator(
-                horizon=context.horizon,
-                num_env=context.num_env,
-                gamma=settings.gamma,
-                lam=settings.lam,
-                reward_scale=settings.reward_scale,
-                device=device,
-            )
-        stale = context.max_staleness > 0 or self._off_policy is not None
-        self._reference = (
-            Reference(backend, policy, context.horizon, context.num_env, context.precision) if stale else None
-        )
 
     def _build(self, backend: Backend, precision: str) -> None:
         """Buffers of samples and moments, gradient and optimizer."""
@@ -203,14 +189,12 @@ class Learner(Trainer):
     @torch.no_grad()
     def update(self, batch: Ports) -> Mapping[str, Tensor]:
         """All epochs over one rollout; see `gmiflow.api.Trainer.update`."""
-        experience = cast("Mapping[str, Tensor]", batch["experience"])
-        experience, estimator = self._estimated(experience, batch)
-        mean, variance = self._moments.compute(
-            experience["obs"].flatten(0, 1), estimator.targets.flatten(1), self._communicator
-        )
+        targets = self._targets
+        experience = targets.compute(batch)
+        mean, variance = self._moments.compute(experience["obs"].flatten(0, 1), targets.flat, self._communicator)
         if self._settings.normalize_value:
             self._policy.value_normalizer.merge(mean[1], variance[1], self._samples_total)
-        self._buffer.load(experience, estimator.advantage, estimator.returns, mean[0], variance[0])
+        self._buffer.load(experience, targets.advantage, targets.returns, mean[0], variance[0])
         self._minibatches.shuffle(self._iteration)
         self._optimizer.sums.zero_()
         for order in self._minibatches.order:
@@ -224,36 +208,13 @@ class Learner(Trainer):
         self._iteration.add_(1)
         return self._metrics(variance)
 
-    def _estimated(
-        self, experience: Mapping[str, Tensor], batch: Ports
-    ) -> tuple[Mapping[str, Tensor], AdvantageEstimator | VTraceEstimator]:
-        """The record that ratios are taken against, and who holds advantages and returns.
-
-        Of stale experience the record is that of the policy that the update starts from. What lies between it and
-        the policy that acted is in the advantages: as V-trace puts it there, or, with `correction = clip`, as their
-        importance ratio, at most 1.
-        """
-        signals = {name: _tensor(batch, name) for name in ("reward", "terminated", "truncated", "bootstrap")}
-        if self._reference is None:
-            self._estimator.compute(value=experience["value"], **signals)
-            return experience, self._estimator
-        current = self._reference.replace(experience)
-        log_ratio = current["log_prob"] - experience["log_prob"]
-        if self._off_policy is not None:
-            self._off_policy.compute(value=current["value"], log_ratio=log_ratio, **signals)
-            return current, self._off_policy
-        self._estimator.compute(value=current["value"], **signals)
-        self._estimator.advantage.mul_(log_ratio.exp_().clamp_(max=1.0))
-        return current, self._estimator
-
     def _metrics(self, variance: Tensor) -> dict[str, Tensor]:
         """Means over the minibatches of this update."""
         means = self._optimizer.sums / (self._settings.epochs * self._settings.minibatches)
         metrics: dict[str, Tensor] = dict(zip((*STATISTICS, "gradient_norm"), means.unbind(), strict=True))
         metrics["learning_rate"] = self._optimizer.learning_rate.clone()
         metrics["action_std"] = self._gradient.log_std.exp().mean()
-        # The advantage is what the old value missed of the return.
-        metrics["explained_variance"] = 1.0 - variance[0] / (variance[1] + _VARIANCE_EPSILON)
+        metrics["explained_variance"] = explained_variance(variance)
         return metrics
 
     def weights(self) -> Mapping[str, Tensor]:

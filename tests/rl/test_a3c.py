@@ -7,6 +7,8 @@ import pytest
 import torch
 from rl_support import Points, make_context
 from torch.distributions import Normal
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from gmiflow.api import Trainer
 from gmiflow.rl.a3c import Learner
@@ -97,6 +99,42 @@ def test_what_one_learner_applies_the_other_pulls(optimizer):
     obs = batch["experience"]["obs"].reshape(-1, 5).double()
     assert own.observation_normalizer.count.item() == 2 * len(obs)
     torch.testing.assert_close(own.observation_normalizer.mean, obs.mean(0), rtol=1e-5, atol=1e-6)
+
+
+class Recording(TorchDispatchMode):
+    """The operations on tensors that a call makes, to be made again without it: what a CUDA graph is, on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        self.calls.append((operation, args, kwargs or {}, result))
+        return result
+
+    def replay(self):
+        for operation, args, kwargs, result in self.calls:
+            for new, old in zip(tree_leaves(operation(*args, **kwargs)), tree_leaves(result), strict=True):
+                if new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
+
+
+@pytest.mark.parametrize("correction", ["none", "vtrace"])
+def test_the_gradient_that_was_replayed_last_is_applied(correction):
+    """On a GPU there is a graph of `gradient` for each slot of a channel; `apply` is that of whichever ran."""
+    (eager, own, batch), (captured, other, _) = (make_learner(correction=correction) for _ in range(2))
+    _, _, second = make_learner()
+    second["experience"]["obs"].mul_(0.5).add_(1.0)
+    recordings = [Recording(), Recording()]
+    for recording, slot in zip(recordings, (batch, second), strict=True):
+        with recording:
+            captured.gradient(slot)
+    for number in (0, 1, 0):
+        eager.update((batch, second)[number])
+        recordings[number].replay()
+        captured.apply()
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in own.state_dict().items())
 
 
 def test_applied_to_shared_memory_or_not_an_update_is_the_same():

@@ -50,7 +50,7 @@ def test_first_minibatch_is_on_policy_and_moments_are_merged():
     torch.testing.assert_close(normalizer.mean, obs.mean(0), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(normalizer.variance, obs.var(0, correction=0), rtol=1e-4, atol=1e-6)
     assert normalizer.count.item() == len(obs)
-    returns = replica.learner._estimator.returns.double()
+    returns = replica.learner._targets.returns.double()
     torch.testing.assert_close(replica.policy.value_normalizer.mean, returns.mean(), rtol=1e-5, atol=1e-6)
 
 
@@ -207,7 +207,7 @@ def test_stale_experience_is_clipped_around_the_policy_that_the_update_starts_fr
     batch = replica.collect()
     _, now = policy_now(replica, batch["experience"])
     assert (now - batch["experience"]["log_prob"]).abs().max() > 1e-3  # the policies do differ
-    renewed = replica.learner._reference.replace(batch["experience"])
+    renewed = replica.learner._targets.compute(batch)
     torch.testing.assert_close(renewed["log_prob"], now, rtol=1e-4, atol=1e-4)
     metrics = replica.learner.update(batch)
     assert metrics["clip_fraction"].item() == 0.0
@@ -228,6 +228,6 @@ def test_the_ratio_to_who_acted_weighs_the_advantages_and_not_the_returns():
     weight = (now - batch["experience"]["log_prob"].double()).exp().clamp(max=1.0)
     assert weight.min() < 0.9
     replica.learner.update(batch)
-    estimator = replica.learner._estimator
-    torch.testing.assert_close(estimator.advantage.double(), weight * advantage, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(estimator.returns.double(), advantage + value, rtol=1e-4, atol=1e-3)
+    targets = replica.learner._targets
+    torch.testing.assert_close(targets.advantage.double(), weight * advantage, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(targets.returns.double(), advantage + value, rtol=1e-4, atol=1e-3)
