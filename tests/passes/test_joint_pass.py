@@ -7,7 +7,6 @@ import pytest
 from gmiflow.commands.plan_view import headline
 from gmiflow.hardware import GPU, Hardware
 from gmiflow.ir.text import sizing_text
-from gmiflow.passes import joint
 from gmiflow.pipeline import Options, compile_file
 
 ANT = str(Path(__file__).parents[2] / "examples/ant.gmi")
@@ -70,11 +69,11 @@ def test_auto_joins_what_shares_a_core():
     assert reason(three) == "default: 3 trainings that share a core share one simulator too (2 cores)"
 
 
-def test_auto_on_a_gpu(monkeypatch):
-    assert joints(lower(train__replicas=3)) == [None] * 3
-    assert reason(lower(train__replicas=3)).startswith("default: apart until it has been measured")
-    monkeypatch.setattr(joint, "AUTO_ON_GPU", 8)
+def test_auto_on_a_gpu():
     assert joints(lower(train__replicas=3)) == [0, 0, 0]
+    assert joints(lower(train__replicas=8)) == [0, 0, 0, 0, 4, 4, 4, 4]
+    assert joints(lower(train__replicas=5)) == [0, 0, 0, 3, 3]
+    assert reason(lower(train__replicas=3)) == "default: 4 trainings that share a simulator win most on a GPU"
 
 
 @pytest.mark.parametrize(
