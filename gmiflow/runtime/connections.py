@@ -35,7 +35,9 @@ class Connections:
         self._members = members
         self._selector = selector
         self._receive = receive
+        self._strangers: dict[socket.socket, bytes] = {}  # what each has said so far
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
         self._listener.bind(str(place))
         self._listener.listen(len(members))
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -43,8 +45,8 @@ class Connections:
     def adopt(self, connection: socket.socket) -> None:
         """Listen to a GMI that has not said yet which it is."""
         connection.setblocking(False)
-        unknown = Member(next(iter(self._members.values())).plan, connection=connection)  # until it says which it is
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(unknown))
+        self._strangers[connection] = b""
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._meet(connection))
 
     def tell_all(self, words: bytes) -> None:
         """Send to every GMI that has called."""
@@ -54,7 +56,11 @@ class Connections:
                     member.connection.send(words)
 
     def hear_out(self, member: Member) -> None:
-        """Read what a GMI that has ended wrote before."""
+        """Read what a GMI that has ended wrote before; it may have called and failed while nobody listened."""
+        if member.connection is None:
+            self._accept()
+            for connection in tuple(self._strangers):
+                self._meet(connection)
         while member.connection is not None:
             before = len(member.buffer)
             connection = member.connection
@@ -65,50 +71,71 @@ class Connections:
     def hang_up(self, member: Member) -> None:
         """Close the connection of a GMI, if it has one."""
         if member.connection is not None:
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(member.connection)
-            member.connection.close()
+            self._drop(member.connection)
             member.connection = None
 
     def close(self) -> None:
         """Hang up on all, and listen no more."""
         for member in self._members.values():
             self.hang_up(member)
+        for connection in tuple(self._strangers):
+            self._drop(connection)
         self._listener.close()
 
+    def _drop(self, connection: socket.socket) -> None:
+        self._strangers.pop(connection, None)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(connection)
+        connection.close()
+
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        self.adopt(connection)
+        """Let in all that have called."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.adopt(connection)
+
+    def _meet(self, connection: socket.socket) -> None:
+        """Hear a connection whose first message tells which GMI it is."""
+        data = _received(connection)
+        if data is None:
+            self._drop(connection)
+            return
+        heard = self._strangers[connection] = self._strangers[connection] + data
+        first, end, _ = heard.partition(b"\n")
+        if not end:
+            return
+        member = self._members[decode(first).gmi]
+        member.connection, member.buffer = connection, b""
+        del self._strangers[connection]
+        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._read(member))
+        self._take(member, heard)
 
     def _read(self, member: Member) -> None:
-        """Hand over what a connection has to say."""
-        connection = member.connection
-        if connection is None:
+        """Hear a GMI that is known."""
+        if member.connection is None:
             return
-        try:
-            data = connection.recv(_CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            data = b""
-        if not data:
+        data = _received(member.connection)
+        if data is None:
             self.hang_up(member)
-            return
-        *lines, rest = (member.buffer + data).split(b"\n")
-        member.buffer = rest
-        for line in lines:
-            message = decode(line)
-            if member is not self._members[message.gmi]:
-                member = self._introduce(message.gmi, connection, rest)
-            self._receive(member, message)
+        else:
+            self._take(member, data)
 
-    def _introduce(self, gmi: int, connection: socket.socket, rest: bytes) -> Member:
-        """The connection belongs to the GMI whose first message has come."""
-        member = self._members[gmi]
-        member.connection = connection
-        member.buffer = rest
-        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._read(member))
-        return member
+    def _take(self, member: Member, data: bytes) -> None:
+        """Hand over the messages that are whole."""
+        *lines, member.buffer = (member.buffer + data).split(b"\n")
+        for line in lines:
+            self._receive(member, decode(line))
+
+
+def _received(connection: socket.socket) -> bytes | None:
+    """What there is to read, maybe nothing; None when the other end has hung up."""
+    try:
+        return connection.recv(_CHUNK_BYTES) or None
+    except BlockingIOError:
+        return b""
+    except ConnectionResetError:
+        return None
 
 
 def _readable(connection: socket.socket) -> bool:
