@@ -10,19 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from gmiflow.runtime.at_work import at_work
-from gmiflow.runtime.checkpoint import CheckpointReader, require_equal_weights, weights_checksum
+from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Seat
-from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import RUNTIME
 from gmiflow.runtime.execution.replay import Part
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 from gmiflow.runtime.messages import Done, Progress, Ready
-from gmiflow.runtime.run_directory import POLICY
 from gmiflow.runtime.stages import build_agents
 
-__all__ = ["AgentServer", "load_policy"]
+__all__ = ["AgentServer"]
 
 
 class AgentServer(GMIRuntime):
@@ -42,7 +39,8 @@ class AgentServer(GMIRuntime):
         context, training = self.context, self.context.training
         plans = [link.plan for link in context.links]
         agents, self._served = build_agents(context, self.clock, [(p.env_offset, p.num_env) for p in plans])
-        load_policy(context, self._served)
+        if context.policy is not None:
+            CheckpointReader(context.policy).restore_policy(self._served)
         name = next(stage.name for stage in training.stages if stage.role == "agent")
         self._index = self.clock.index(name)
         self._parts: list[Part[None]] = []
@@ -114,16 +112,19 @@ class AgentServer(GMIRuntime):
 
     def finish(self) -> None:
         """Say goodbye."""
-        own = weights_checksum(self._policy.state_dict())
-        checksum = require_equal_weights(own, own, self.context.training.name)
+        checksum = self._own_checksum()
         self._reporter.send(Done(gmi=self.context.id, iteration=self.iteration, stopped=False, checksum=checksum))
 
     def stop(self) -> None:
         """Release the graphs and leave the channels."""
-        for part in getattr(self, "_parts", []):
-            part.close()
+        self._release_graphs()
         for link in self.context.links:
             link.close()
+
+    @at_work
+    def _release_graphs(self) -> None:
+        for part in getattr(self, "_parts", []):
+            part.close()
 
     def _finish_iteration(self) -> None:
         self.iteration += 1
@@ -155,18 +156,3 @@ class AgentServer(GMIRuntime):
     @property
     def _policy(self) -> nn.Module:
         return self._served
-
-
-def load_policy(context: GMIContext, policy: nn.Module) -> None:
-    """Give ``policy`` the weights of the context's checkpoint, if there is one.
-
-    Raises:
-        GMIError: E0707 when it is of another policy.
-    """
-    if context.policy is None:
-        return
-    reader = CheckpointReader(context.policy)
-    try:
-        policy.load_state_dict(reader.shared(POLICY))
-    except RuntimeError as problem:
-        raise error(CHECKPOINT_UNUSABLE, f"the policy in {reader.path} is another one: {problem}") from problem

@@ -23,43 +23,28 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
+from gmiflow.runtime.checkpoint_meta import CheckpointMeta, read_meta
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, WEIGHTS_DIFFER, GMIError, error
-from gmiflow.runtime.run_directory import META, checkpoint_name, environments_file
+from gmiflow.runtime.run_directory import META, POLICY, checkpoint_name, environments_file
 
-VERSION = 1
+__all__ = [
+    "CheckpointMeta",
+    "CheckpointReader",
+    "CheckpointWriter",
+    "checksum_text",
+    "require_equal_weights",
+    "weights_checksum",
+]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointMeta:
-    """What a checkpoint belongs to.
-
-    Attributes:
-        iteration: iterations made.
-        slices: (env_offset, num_env) of every GMI.
-        checksum: `weights_checksum` of the policy.
-        mean_return: over the ``episodes`` that ended since the last checkpoint; None if none did.
-    """
-
-    version: int = VERSION
-    training: str
-    iteration: int
-    num_env: int
-    seed: int
-    slices: tuple[tuple[int, int], ...]
-    checksum: str
-    episodes: int
-    mean_return: float | None
 
 
 def weights_checksum(weights: Mapping[str, Tensor]) -> int:
@@ -84,7 +69,12 @@ def require_equal_weights(smallest: int, largest: int, training: str) -> str:
             f"the GMIs of {training} hold different weights",
             "a trainer must make the same update on every GMI: reduce what depends on the slice",
         )
-    return f"{largest:016x}"
+    return checksum_text(largest)
+
+
+def checksum_text(checksum: int) -> str:
+    """A checksum as reports and checkpoints write it: 16 hexadecimal digits."""
+    return f"{checksum:016x}"
 
 
 class CheckpointWriter:
@@ -172,17 +162,7 @@ class CheckpointReader:
             GMIError: E0707 when it is not one, damaged, or of another version.
         """
         self.path = path
-        try:
-            data: object = json.loads((path / META).read_text())
-        except (OSError, ValueError, RecursionError) as problem:
-            raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: {problem}") from problem
-        version = data.get("version") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType]
-        if _is_whole(version) and version != VERSION:
-            raise error(CHECKPOINT_UNUSABLE, f"{path} has checkpoint version {version}, not {VERSION}")
-        if problems := _mistakes(data):
-            raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: in {META} {problems[0]}", *problems[1:])
-        values = cast("dict[str, Any]", data)
-        self.meta = CheckpointMeta(**{**values, "slices": tuple((o, n) for o, n in values["slices"])})
+        self.meta = read_meta(path)
 
     def require(self, training: str, num_env: int) -> None:
         """Raise `GMIError` E0707 unless the checkpoint fits a training with ``num_env`` environments."""
@@ -195,6 +175,13 @@ class CheckpointReader:
     def shared(self, name: str) -> dict[str, Tensor]:
         """The tensors of a file that is equal on all GMIs."""
         return self._read(self.path / name)
+
+    def restore_policy(self, policy: nn.Module) -> None:
+        """Give ``policy`` its parameters and buffers, in place; raises `GMIError` E0707 when they are another one's."""
+        try:
+            policy.load_state_dict(self.shared(POLICY))
+        except RuntimeError as problem:
+            raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} is another one: {problem}") from problem
 
     def environments(self, env_offset: int, num_env: int) -> dict[str, dict[str, Tensor]]:
         """State of the environments ``env_offset ..`` by part, from however many slices hold them."""
@@ -230,57 +217,6 @@ class CheckpointReader:
             return load(path.read_bytes())
         except (OSError, SafetensorError) as problem:
             raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be read: {problem}") from problem
-
-
-def _is_whole(value: object, least: int | None = None) -> bool:
-    """Whether ``value`` is a whole number from ``least``; JSON's true and false are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
-
-
-def _mistakes(data: object) -> list[str]:
-    """What is wrong with the contents of a `meta.json`, one clause each."""
-    if not isinstance(data, dict):
-        return ["there is no object"]
-    values = cast("dict[str, object]", data)
-    names = [field.name for field in fields(CheckpointMeta)]
-    odd = [f"`{name}` is missing" for name in names if name not in values]
-    odd += [f"`{name}` is not known" for name in values if name not in names]
-    if odd:
-        return odd
-    least = {"version": None, "iteration": 0, "num_env": 1, "seed": None, "episodes": 0}
-    for name, bound in least.items():
-        if not _is_whole(values[name], bound):
-            wanted = "a whole number" if bound is None else f"a whole number from {bound}"
-            odd.append(f"`{name}` is {json.dumps(values[name])}, not {wanted}")
-    odd += [
-        f"`{name}` is {json.dumps(values[name])}, not a string"
-        for name in ("training", "checksum")
-        if not isinstance(values[name], str)
-    ]
-    mean = values["mean_return"]
-    if mean is not None and not isinstance(mean, float) and not _is_whole(mean):
-        odd.append(f"`mean_return` is {json.dumps(mean)}, not a number")
-    return odd or _slice_mistakes(values["slices"], cast("int", values["num_env"]))
-
-
-def _slice_mistakes(slices: object, num_env: int) -> list[str]:
-    """Slices are pairs (first environment, count) that hold every environment once."""
-    pairs: list[tuple[int, int]] = []
-    for item in cast("list[object]", slices) if isinstance(slices, list) else [slices]:
-        pair = cast("list[object]", item) if isinstance(item, list) else []
-        if len(pair) != 2 or not (_is_whole(pair[0], 0) and _is_whole(pair[1], 1)):
-            return [f"`slices` has {json.dumps(item)}, not a first environment and a count"]
-        pairs.append((cast("int", pair[0]), cast("int", pair[1])))
-    reached = 0
-    for offset, count in sorted(pairs):
-        if offset > reached:
-            return [f"no slice holds the environments {reached} to {offset - 1}"]
-        if offset < reached:
-            return [f"two slices hold environment {offset}"]
-        reached += count
-    if reached < num_env:
-        return [f"no slice holds the environments {reached} to {num_env - 1}"]
-    return [f"the slices hold {reached} environments, not {num_env}"] if reached > num_env else []
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.comm.collectives.local import LocalCollective
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 from gmiflow.runtime.noise import CounterNoise
-from gmiflow.runtime.run_directory import POLICY, find_checkpoint
+from gmiflow.runtime.run_directory import find_checkpoint
 from gmiflow.runtime.stages import load_entry
 
 __all__ = ["find_training", "load_policy", "read_plan"]
@@ -59,11 +59,7 @@ def load_policy(run: str | Path, *, training: str | None = None, device: torch.d
             precision=chosen.precision,
         )
     )
-    checkpoint = CheckpointReader(find_checkpoint(path, chosen.name))
-    try:
-        policy.load_state_dict(checkpoint.shared(POLICY))
-    except RuntimeError as problem:
-        raise error(CHECKPOINT_UNUSABLE, f"the policy in {checkpoint.path} is another one: {problem}") from problem
+    CheckpointReader(find_checkpoint(path, chosen.name)).restore_policy(policy)
     return policy.to(device).eval()
 
 

@@ -13,12 +13,12 @@ from gmiflow.runtime.checkpoint import (
     CheckpointMeta,
     CheckpointReader,
     CheckpointWriter,
+    checksum_text,
     require_equal_weights,
     weights_checksum,
 )
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 from gmiflow.runtime.messages import Saved
 from gmiflow.runtime.reporter import Reporter
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
@@ -121,10 +121,7 @@ class SavingRuntime(ABC):
         assert context.resume is not None
         reader = CheckpointReader(context.resume)
         reader.require(context.training.name, context.training.num_env)
-        try:
-            stages.policy.load_state_dict(reader.shared(POLICY))
-        except RuntimeError as problem:
-            raise error(CHECKPOINT_UNUSABLE, f"the policy in {reader.path} is another one: {problem}") from problem
+        reader.restore_policy(stages.policy)
         if stages.trainer is not None:
             stages.trainer.load_state_dict(reader.shared(TRAINER))
         parts = reader.environments(context.gmi.env_offset, context.gmi.num_env)
@@ -146,6 +143,12 @@ class SavingRuntime(ABC):
         self.context.control.all_reduce(bounds, "max")
         largest, negated = bounds.tolist()
         return require_equal_weights(-negated, largest, self.context.training.name)
+
+    @at_work
+    def _own_checksum(self) -> str:
+        """Checksum of this GMI's weights, which is compared with nobody's."""
+        self._settle()
+        return checksum_text(weights_checksum(self._policy.state_dict()))
 
     def _all_slices(self) -> tuple[tuple[int, int], ...]:
         """(env_offset, num_env) of all GMIs of the training, in rank order."""

@@ -11,9 +11,9 @@ import dataclasses
 import torch
 from torch import nn
 
-from gmiflow.runtime.agent_server import AgentServer, load_policy
+from gmiflow.runtime.agent_server import AgentServer
 from gmiflow.runtime.at_work import at_work
-from gmiflow.runtime.checkpoint import require_equal_weights, weights_checksum
+from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.comm.channel.steps import RemoteAgent
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMIRuntime
@@ -43,7 +43,8 @@ class ServeRuntime(GMIRuntime):
     def _build_stages(self) -> Stages:
         """As in the base class, with the policy of a checkpoint if one is given; E0707 when it does not fit."""
         stages = build_stages(self.context, self.clock)
-        load_policy(self.context, stages.policy)
+        if self.context.policy is not None:
+            CheckpointReader(self.context.policy).restore_policy(stages.policy)
         return stages
 
     def _lowered(self) -> EagerExecution:
@@ -80,11 +81,6 @@ class ServeRuntime(GMIRuntime):
         seconds = self._serving.timed.popleft().seconds(progress.collect_s)
         latencies = {str(bucket): count for bucket, count in sorted(buckets(seconds).items())}
         return dataclasses.replace(progress, samples=0, latencies=latencies)
-
-    @at_work
-    def _own_checksum(self) -> str:
-        own = weights_checksum(self._policy.state_dict())
-        return require_equal_weights(own, own, self.context.training.name)
 
 
 class SimulatorRuntime(ServeRuntime):
@@ -138,6 +134,7 @@ class SimulatorRuntime(ServeRuntime):
         return ""
 
     def _own_checksum(self) -> str:
+        """There are no weights here."""
         return ""
 
 

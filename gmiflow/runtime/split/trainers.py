@@ -19,7 +19,7 @@ from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import RUNTIME
 from gmiflow.runtime.execution.consume import ConsumerExecution
 from gmiflow.runtime.execution.statistics import StatisticsQueue
-from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, DIVERGED, error
+from gmiflow.runtime.failure import DIVERGED, error
 from gmiflow.runtime.messages import Done, Progress, Ready, Saved
 from gmiflow.runtime.run_directory import POLICY, TRAINER
 from gmiflow.runtime.stages import build_trainer
@@ -113,13 +113,17 @@ class TrainerRuntime(GMIRuntime):
 
     def stop(self) -> None:
         """Release the graphs and leave the channels."""
-        if hasattr(self, "_consumer"):
-            self._consumer.close()
+        self._release_graphs()
         if hasattr(self, "_batcher"):
             self._batcher.close()
         board = getattr(self, "_board", None)
         if board is not None:
             board.close()
+
+    @at_work
+    def _release_graphs(self) -> None:
+        if hasattr(self, "_consumer"):
+            self._consumer.close()
 
     def _finish_iteration(self) -> None:
         """Checkpoint when due, show the new weights, report, agree with the other trainers on whether to go on.
@@ -191,10 +195,7 @@ class TrainerRuntime(GMIRuntime):
         assert context.resume is not None
         reader = CheckpointReader(context.resume)
         reader.require(context.training.name, context.training.num_env)
-        try:
-            self._trained.load_state_dict(reader.shared(POLICY))
-        except RuntimeError as problem:
-            raise error(CHECKPOINT_UNUSABLE, f"the policy in {reader.path} is another one: {problem}") from problem
+        reader.restore_policy(self._trained)
         self._trainer.load_state_dict(reader.shared(TRAINER))
         self.iteration = self._saved_iteration = self._reported = reader.meta.iteration
         return True
