@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gmiflow.commands.report import finish
+from gmiflow.commands.serve_place import Place
 from gmiflow.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
     from gmiflow.serving.server import PolicyServer
 
-SOCKET_PATH_BYTES = 107
-"""Longest path of a Unix socket on Linux."""
+_OTHER_FILES = 32
+"""Files that a server opens beside its connections, at most."""
 
 
 @click.command(name="serve")
@@ -46,64 +46,37 @@ def command(run: Path, path: Path | None, token_file: Path | None, form: str, **
 
     Clients (`gmiflow.serving.PolicyClient`, or anything that speaks the protocol of the serving guide) send raw
     observations and get actions without exploration. Whatever waits when a worker is free is one batch. A token is
-    made for every start unless --token-file names one. Ctrl-C or SIGTERM answers what was read and ends.
+    made for every start unless --token-file names one. Ctrl-C or SIGTERM answers what was read and ends;
+    a second one ends at once.
     """
-    folder = _folder(run)
-    path = path or folder / "serve.sock"
-    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
-        hint = f"choose a shorter one with --socket ({SOCKET_PATH_BYTES} bytes at most)"
-        raise click.UsageError(f"{path}: too long for a Unix socket; {hint}")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"{path}: there is no folder {path.parent}")
-    # A server with a socket of its own has a token of its own: another one of the same run keeps its own.
-    with _Addresses(path, path.with_name(f"{path.name.removesuffix('.sock')}.token"), token_file) as token:
-        server = _server(run.resolve(), token, options)
-        asyncio.run(_serve(server, path, options["port"], form))
+    place = Place(path or _folder(run) / "serve.sock", token_file)
+    server = _server(run.resolve(), place.token, options)
+    serve_at(place, server, options["port"], form)
+
+
+def serve_at(place: Place, server: PolicyServer, port: int | None, form: str) -> None:
+    """Serve until a signal comes; nothing of the place is left behind.
+
+    Args:
+        place: where, with the token that the server asks for.
+        server: not started yet.
+        port: TCP port of the loopback address beside it, or None.
+        form: "text" or "json", of what is said.
+
+    Raises:
+        click.UsageError: another server has taken the place meanwhile.
+        OSError: the place or the port cannot be had.
+        SystemExit: a second signal came before everything was answered.
+    """
+    try:
+        asyncio.run(_serve(server, place, port, form))
+    finally:
+        place.leave()
 
 
 def _folder(run: Path) -> Path:
     run = run.resolve()
     return next((place for place in (run, *run.parents) if (place / "plan.json").is_file()), run)
-
-
-class _Addresses:
-    """The socket's and the token's files: nobody else's is taken away, and ours are gone at the end."""
-
-    def __init__(self, path: Path, own_token: Path, given_token: Path | None) -> None:
-        self._path, self._own_token, self._given = path, own_token, given_token
-
-    def __enter__(self) -> str:
-        if self._path.exists():
-            self._remove_stale()
-        if self._given is not None:
-            token = self._given.read_text(encoding="utf-8", errors="replace").strip()
-            if not 16 <= len(token) <= 512:
-                raise click.UsageError(f"{self._given}: a token has 16 to 512 characters")
-            return token
-        token = secrets.token_urlsafe(32)
-        with contextlib.suppress(FileNotFoundError):
-            self._own_token.unlink()
-        with open(os.open(self._own_token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token + "\n")
-        return token
-
-    def __exit__(self, *_: object) -> None:
-        for file in (self._path, *([self._own_token] if self._given is None else [])):
-            with contextlib.suppress(FileNotFoundError):
-                file.unlink()
-
-    def _remove_stale(self) -> None:
-        """A socket that nobody listens on is what a killed server left."""
-        import socket
-        import stat
-
-        if not stat.S_ISSOCK(self._path.stat().st_mode):
-            raise click.UsageError(f"{self._path} exists and is not a socket")
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(os.fspath(self._path)) == 0:
-                raise click.UsageError(f"another server listens on {self._path}; choose another with --socket")
-        self._path.unlink()
 
 
 def _server(run: Path, token: str, options: dict[str, Any]) -> PolicyServer:
@@ -126,15 +99,38 @@ def _server(run: Path, token: str, options: dict[str, Any]) -> PolicyServer:
         finish([Diagnostic(code=failure.failure.code, message=failure.failure.message, span=None)])
         raise SystemExit(1) from failure
     terms = Terms(observation, action, options["max_rows"], options["max_in_flight"])
-    return PolicyServer(
-        runners, terms, token, Limits(clients=options["max_clients"], waiting_rows=options["queue_rows"])
-    )
+    clients = _affordable_clients(options["max_clients"])
+    return PolicyServer(runners, terms, token, Limits(clients=clients, waiting_rows=options["queue_rows"]))
 
 
-async def _serve(server: PolicyServer, path: Path, port: int | None, form: str) -> None:
+def _affordable_clients(wanted: int) -> int:
+    """As many clients as wanted, or fewer where the process may not open a file for each.
+
+    Raises:
+        click.UsageError: not even one.
+    """
+    import resource
+
+    from gmiflow.serving.server import ACCEPTED_AT_ONCE
+
+    needed = len(os.listdir("/proc/self/fd")) + ACCEPTED_AT_ONCE + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + needed:
+        soft = min(hard, wanted + needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    clients = min(wanted, soft - needed)
+    if clients < 1:
+        raise click.UsageError(f"a server needs {needed + 1} open files, and may have {soft}; raise `ulimit -n`")
+    if clients < wanted:
+        click.echo(f"note: at most {clients} clients, for lack of open files; raise `ulimit -n`", err=True)
+    return clients
+
+
+async def _serve(server: PolicyServer, place: Place, port: int | None, form: str) -> None:
     stop = asyncio.Event()
     with _signals(stop):
-        places = await server.start(path=path, port=port)
+        with place.taken():
+            places = await server.start(path=place.path, port=port)
         terms = server.terms
         if form == "json":
             _event("Ready", listening=places, observation=terms.observation, action=terms.action)
@@ -154,10 +150,22 @@ async def _serve(server: PolicyServer, path: Path, port: int | None, form: str) 
 
 @contextlib.contextmanager
 def _signals(stop: asyncio.Event) -> Iterator[None]:
+    from gmiflow.runtime.supervisor import ECHO_S
+
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
+
+    asked_s = 0.0
+
+    def on_signal(number: int) -> None:
+        nonlocal asked_s
+        if stop.is_set() and loop.time() - asked_s >= ECHO_S:
+            raise SystemExit(128 + number)
+        asked_s = loop.time() if not stop.is_set() else asked_s
+        stop.set()
+
     for number in numbers:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:

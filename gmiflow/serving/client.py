@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -56,7 +57,7 @@ class PolicyClient:
         self._number = 0
         try:
             self._socket.settimeout(timeout_s)
-            self._socket.connect(address if isinstance(address, tuple) else os.fspath(address))
+            self._connect(address if isinstance(address, tuple) else os.fspath(address), timeout_s)
             if family == socket.AF_INET:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.suppress(BrokenPipeError):  # who is one too many is told so and hung up on at once
@@ -118,6 +119,17 @@ class PolicyClient:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self.close()
+
+    def _connect(self, address: str | tuple[str, int], timeout_s: float) -> None:
+        """Connect; waits while as many others as the kernel keeps waiting are not accepted yet."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return self._socket.connect(address)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"too many others wait for the server at {address}") from error
+                time.sleep(0.01)
 
     def _raise(self, body: bytes) -> None:
         _, problem = protocol.read_answer(body)

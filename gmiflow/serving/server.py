@@ -11,6 +11,8 @@ import contextlib
 import hmac
 import logging
 import os
+import socket
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +27,10 @@ from gmiflow.serving.protocol import ProtocolError, Reason, Terms
 from gmiflow.serving.statistics import Latencies
 
 log = logging.getLogger(__name__)
+
+ACCEPTED_AT_ONCE = 100
+"""Connections that are accepted before others are looked after; that many may be open beyond `Limits.clients`, until
+they are told that they are too many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,20 +97,22 @@ class PolicyServer:
         places: list[str] = []
         try:
             if path is not None:
-                mask = os.umask(0o177)  # only the owner may connect, from the first moment on
-                try:
-                    self._listeners.append(await self._loop.create_unix_server(self._connect, path))
-                finally:
-                    os.umask(mask)
+                await self._listen(_bound(path))
                 places.append(str(path))
             if port is not None:
-                server = await self._loop.create_server(self._connect, "127.0.0.1", port)
-                self._listeners.append(server)
-                places.append(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+                listener = _bound(port)
+                await self._listen(listener)
+                places.append(f"127.0.0.1:{listener.getsockname()[1]}")
         except OSError:
             await self.stop()
             raise
         return places
+
+    async def _listen(self, listener: socket.socket) -> None:
+        """Accept a few at a time, while many may wait to be accepted: who comes in a crowd is not turned away."""
+        server = await self._loop.create_server(self._connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
+        self._listeners.append(server)
+        listener.listen(max(ACCEPTED_AT_ONCE, self.limits.clients))
 
     async def stop(self) -> None:
         """Take nothing new, answer what was read, hang up."""
@@ -113,12 +121,24 @@ class PolicyServer:
             listener.close()
         for connection in self._connections:
             connection.pause()
-        await asyncio.to_thread(self._batcher.close)
+        await self._close_batcher()
         deadline = time.monotonic() + self.limits.stop_s
         while any(connection.unsent for connection in self._connections) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         for connection in tuple(self._connections):
             connection.hang_up()
+
+    async def _close_batcher(self) -> None:
+        """Wait for the workers; on a thread that does not keep the process when it ends at once instead."""
+        closed = self._loop.create_future()
+
+        def close() -> None:
+            self._batcher.close()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(lambda: closed.done() or closed.set_result(None))
+
+        threading.Thread(target=close, daemon=True).start()
+        await closed
 
     @property
     def clients(self) -> int:
@@ -191,6 +211,25 @@ class PolicyServer:
             for connection in tuple(self._paused):
                 self._paused.discard(connection)
                 connection.resume()
+
+
+def _bound(place: Path | int) -> socket.socket:
+    """A socket at a path or a TCP port of the loopback address; closed again when it cannot be had."""
+    listener = socket.socket(socket.AF_INET if isinstance(place, int) else socket.AF_UNIX)
+    try:
+        if isinstance(place, int):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", place))
+        else:
+            mask = os.umask(0o177)  # only the owner may connect, from the first moment on
+            try:
+                listener.bind(os.fspath(place))
+            finally:
+                os.umask(mask)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, error.strerror, f"127.0.0.1:{place}" if isinstance(place, int) else place) from error
+    return listener
 
 
 class _Connection(asyncio.Protocol):

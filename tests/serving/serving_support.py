@@ -34,6 +34,10 @@ class Running:
     def call(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
+    def after(self, action):
+        """Let the server's thread do something before it goes on."""
+        self._loop.call_soon_threadsafe(action)
+
     def stop(self):
         if not self._stopped:
             self._stopped = True

@@ -16,7 +16,8 @@ import torch
 from waiting import PATIENCE_S, until
 
 from gmiflow.runtime import load_policy
-from gmiflow.serving import PolicyClient
+from gmiflow.serving import PolicyClient, RefusedError
+from gmiflow.serving.protocol import Reason
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,6 +103,76 @@ def test_a_killed_server_leaves_nothing_that_stops_the_next_and_a_living_one_is_
                     assert client.act(np.zeros(4)).shape == (1,)
             with PolicyClient.of_run(run) as client:  # its token is untouched
                 assert client.act(np.zeros(4)).shape == (1,)
+
+
+def test_of_two_servers_that_start_in_the_same_instant_one_serves(run, tmp_path):
+    path = tmp_path / "serve.sock"
+    command = [sys.executable, "-m", "gmiflow.cli", "serve", str(run), "--device", "cpu", "--socket", str(path)]
+    with contextlib.ExitStack() as stack:
+        pair = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        for process in pair:
+            stack.enter_context(process)
+            stack.callback(process.kill)
+        until(lambda: any(process.poll() is not None for process in pair), "the end of one of them")
+        (loser,) = [process for process in pair if process.poll() is not None]
+        (winner,) = [process for process in pair if process is not loser]
+        assert loser.returncode == 2 and "another server listens" in loser.stderr.read()
+        until(path.exists, "the socket of the other one")
+        with PolicyClient(path, path.with_suffix(".token").read_text().strip()) as client:
+            assert client.act(np.zeros(4)).shape == (1,)
+        winner.send_signal(signal.SIGTERM)
+        assert winner.wait(PATIENCE_S) == 0 and list(tmp_path.iterdir()) == []
+
+
+HANGING = """
+import asyncio, pathlib, sys, time
+from gmiflow.commands.serve import serve_at
+from gmiflow.commands.serve_place import Place
+from gmiflow.serving.protocol import Terms
+from gmiflow.serving.server import PolicyServer
+
+place = Place(pathlib.Path(sys.argv[1]), None)
+serve_at(place, PolicyServer([lambda rows: time.sleep(1e6)], Terms(4, 1, 8, 8), place.token), None, "json")
+"""
+
+
+def test_a_second_signal_ends_a_server_whose_policy_hangs(tmp_path):
+    path = tmp_path / "serve.sock"
+    command = [sys.executable, "-c", HANGING, str(path)]
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        stack.callback(process.kill)
+        assert json.loads(process.stdout.readline())["event"] == "Ready"
+        token = path.with_suffix(".token").read_text().strip()
+        client = stack.enter_context(PolicyClient(path, token, timeout_s=0.5))
+        with pytest.raises(TimeoutError):
+            client.act(np.zeros(4))
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM and list(tmp_path.iterdir()) == []
+
+
+def test_few_open_files_mean_few_clients_and_no_noise(run, tmp_path):
+    path = tmp_path / "serve.sock"
+    command = [sys.executable, "-m", "gmiflow.cli", "serve", str(run), "--device", "cpu", "--socket", str(path)]
+    limited = ["bash", "-c", 'ulimit -n 200; exec "$@"', "serve", *command]
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(limited, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        stack.callback(process.kill)
+        assert "for lack of open files" in process.stderr.readline()
+        assert process.stderr.readline().startswith("serving")
+        token = path.with_suffix(".token").read_text().strip()
+        refused = 0
+        for _ in range(200):
+            try:
+                stack.callback(PolicyClient(path, token).close)
+            except RefusedError as error:
+                refused += error.reason == Reason.TOO_MANY_CLIENTS
+        assert 100 < refused < 200
+        process.terminate()
+        assert process.communicate(timeout=PATIENCE_S)[1].startswith("answered 0 requests")
 
 
 def test_mistakes_are_told_without_a_traceback(run, tmp_path):

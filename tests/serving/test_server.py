@@ -90,6 +90,34 @@ def test_many_clients_at_once_get_their_own_answers(serve):
     assert totals["rows"] == sum(20 * (n % 5 + 1) for n in range(30)) and totals["refused"] == {}
 
 
+def test_a_crowd_that_comes_while_the_server_is_busy_is_not_turned_away(serve):
+    running = serve()
+    busy = threading.Event()
+    running.after(lambda: busy.wait(PATIENCE_S))
+    with contextlib.ExitStack() as crowd:
+        sockets = [crowd.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(300)]
+        for raw in sockets:
+            raw.setblocking(False)
+        assert {raw.connect_ex(str(running.path)) for raw in sockets} == {0}
+        busy.set()
+        for raw in sockets:
+            raw.settimeout(PATIENCE_S)
+            raw.sendall(protocol.frame(protocol.hello(TOKEN)))
+        assert {body_of(raw)[0] for raw in sockets} == {Kind.WELCOME}
+
+
+def test_a_client_waits_when_no_more_can_wait_to_be_accepted(tmp_path):
+    path = tmp_path / "serve.sock"
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen(0)
+        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(str(path))
+        with pytest.raises(TimeoutError, match="too many others wait"):
+            PolicyClient(path, TOKEN, timeout_s=0.05)
+
+
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
