@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from gmiflow.pipeline import Options, compile_file
@@ -163,8 +162,3 @@ def sides_of(device: str, staleness: list[int]) -> dict[str, Side]:
         found["overlap_1"] = Side(mapping="dp_only", max_staleness=1, gmis=1)
     found |= {f"async_{bound}": Side(mapping="ea_t", max_staleness=bound, gmis=2) for bound in staleness}
     return found
-
-
-def with_seed(setting: Setting, seed: int) -> Setting:
-    """The same with another seed."""
-    return dataclasses.replace(setting, seed=seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -183,8 +182,3 @@ def make_jobs(
         for seed in seeds:
             jobs += [Job(side=side, seeds=(seed,), **common) for side in sides if not (together and side == GMIFLOW)]
     return jobs
-
-
-def training_limit_s(limits: Limits) -> float:
-    """Seconds that the iterations of a training take at most; infinite when only their number is bounded."""
-    return limits.seconds if limits.seconds is not None else math.inf

@@ -74,7 +74,7 @@ class SimulatorEnv(VecEnv):
             graphed: replay the step as one CUDA graph.
         """
         self.num_envs, self.num_actions, self.device, self.cfg = num_env, action_size, device, {}
-        self.max_episode_length = 1000
+        self.max_episode_length = 1000  # rsl_rl asks for it where episodes begin at random lengths, which is not used
         self.episode_length_buf = torch.zeros(num_env, dtype=torch.long, device=device)
         self._simulator, self._scale, self._count = simulator, reward_scale, count
         self._action = torch.zeros(num_env, action_size, device=device)
@@ -171,7 +171,7 @@ def make_runner(
             "clip_param": 0.2,
             "gamma": 0.99,
             "lam": 0.95,
-            "value_loss_coef": 1.0,
+            "value_loss_coef": 1.0,  # our `value_coef` is 2, of half the squared error
             "entropy_coef": 0.0,
             "learning_rate": lr,
             "max_grad_norm": 1.0,

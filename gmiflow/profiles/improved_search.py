@@ -1,6 +1,6 @@
 """Our search: climb the unsliced row, look at slicing where it is best, then at what may still win.
 
-It differs from Algorithm 1 in what PAPER-faithful `paper_search` keeps: the smallest point of a row can win, a
+It mends what Algorithm 1 (`paper_search` has it as published) gets wrong: the smallest point of a row can win, a
 saturated point is compared before its row ends, communication is in the projection, lowerings and backends are
 axes, and slicing never changes the number of environments of a training. A given `num_env` is the total whatever
 the slicing. With `num_env = auto` the search may choose it, and then measures the unsliced plan with as many

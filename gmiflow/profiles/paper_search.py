@@ -33,9 +33,6 @@ NUM_ENV_PER_GMI = tuple(2**power for power in range(7, 16))
 PROJECTED_FROM = 512
 """Environments per GMI from which the memory is projected."""
 
-PUBLISHED_OVERHEADS = {"GMI creation, seconds": 0.05, "kernel launch": 0.045, "communication": 0.16}
-"""What the paper reports beside its algorithm, the last two as parts of an iteration; the projection ignores them."""
-
 
 @dataclass(slots=True)
 class _Walk:

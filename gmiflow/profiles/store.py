@@ -130,12 +130,6 @@ def look_up(workflow: Workflow, hardware: Hardware) -> Lookup:
     return Lookup(key=key, nearest=nearest, differences=nearest.profile.key.differences(key))
 
 
-def workload_for(workflow: Workflow, hardware: Hardware) -> tuple[WorkloadProfile | None, tuple[str, ...]]:
-    """The valid profile, or None and the names of the fields in which the nearest stale one differs."""
-    found = look_up(workflow, hardware)
-    return (found.valid.profile if found.valid is not None else None), found.differences
-
-
 def workloads_of(workflow: Workflow) -> tuple[Stored, ...]:
     """All profiles of a workflow, of any machine and age: those beside its file, then those in the cache."""
     paths = (*_beside(workflow), *_cached(workflow))

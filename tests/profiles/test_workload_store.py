@@ -81,16 +81,16 @@ def test_a_profile_is_found_in_the_cache_and_beside_the_file(project):
     profile = profile_of(workflow)
     cached = store.save_workload(profile)
     assert cached.parent == project / "cache"
-    assert store.workload_for(workflow_of(train__num_env=512), CPU) == (profile, ())
+    assert store.look_up(workflow_of(train__num_env=512), CPU).valid == store.Stored(path=cached, profile=profile)
     cached.unlink()
-    store.save_workload(profile, project / "own_simulator.laptop.profile.json")
-    assert store.workload_for(workflow, CPU) == (profile, ())
+    beside = store.save_workload(profile, Path("own_simulator.laptop.profile.json"))
+    assert store.look_up(workflow, CPU).valid == store.Stored(path=beside, profile=profile)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1}', '{"format": 99}', "\0"])
 def test_a_damaged_profile_is_as_good_as_none(project, text):
     (project / "own_simulator.profile.json").write_text(text)
-    assert store.workload_for(workflow_of(), CPU) == (None, ())
+    assert store.look_up(workflow_of(), CPU) == store.Lookup()
 
 
 def test_a_profile_of_another_gpu_is_refused_with_the_fields_named(project):
@@ -98,8 +98,9 @@ def test_a_profile_of_another_gpu_is_refused_with_the_fields_named(project):
     workflow = dataclasses.replace(workflow_of(), target=dataclasses.replace(workflow_of().target, device="cuda"))
     before = profile_of(workflow, old)
     store.save_workload(before, project / "own_simulator.profile.json")
-    profile, fields = store.workload_for(workflow, new)
-    assert profile is None
+    found = store.look_up(workflow, new)
+    fields = found.differences
+    assert found.valid is None
     assert fields == ("processor", "sm_count", "memory_bytes")
     texts = [difference_text(name, before.key, key_of(workflow, new)) for name in fields]
     assert texts == [
@@ -116,7 +117,8 @@ def test_every_other_field_makes_a_profile_stale_under_its_name(project, field):
     other = 64 if field == "cores" else "0.0.1"
     stale = dataclasses.replace(profile, key=dataclasses.replace(profile.key, **{field: other}))
     store.save_workload(stale)
-    assert store.workload_for(workflow, CPU) == (None, (field,))
+    found = store.look_up(workflow, CPU)
+    assert (found.valid, found.differences) == (None, (field,))
     assert difference_text(field, stale.key, profile.key).split(", this is")[0].endswith(str(other))
 
 

@@ -57,7 +57,8 @@ def test_a_session_keeps_what_it_measured_and_the_next_goes_on(request_for, proj
     }  # fmt: skip
     assert [step.measured for step in steps[2:]] == [1, 2, 2, 3]
     assert output.read_text() == first.path.read_text() == second.profile.to_json()
-    assert store.workload_for(workflow_of(project, workflow__num_env=64)[0], MACHINE)[0].measurements
+    known = store.look_up(workflow_of(project, workflow__num_env=64)[0], MACHINE).valid
+    assert known is not None and known.profile.measurements
 
     fresh = profile_workflow(request_for(fresh=True), proposer=asks(point(64)))
     assert [item.point for item in fresh.profile.measurements] == [point(64)]

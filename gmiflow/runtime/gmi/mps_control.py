@@ -17,7 +17,6 @@ from typing import Final
 
 BINARY: Final = "nvidia-cuda-mps-control"
 COMMAND_TIMEOUT_S: Final = 10.0
-_FORCED_SHUTDOWN: Final = "-f"
 
 
 class MPSControlError(Exception):
@@ -144,10 +143,6 @@ class MPSControl:
     def terminate_client(self, server: int, client: int) -> None:
         """Take a client's work off the GPU without a fault for the others; the client gets error 810."""
         self.command(f"terminate_client {server} {client}")
-
-    def shut_server_down(self, server: int) -> None:
-        """End a server even if it has clients."""
-        self.command(f"shutdown_server {server} {_FORCED_SHUTDOWN}")
 
     def quit(self, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         """Ask the daemon to end; it waits for its servers."""
