@@ -102,7 +102,7 @@ class Slab:
 
 
 class ImportedSlab:
-    """The GMI's slab as the host sees it. Arrays are torch's where the simulator brought torch, else `CudaArray`."""
+    """The GMI's slab as the host sees it. Arrays are torch's where the simulator has loaded torch, else `CudaArray`."""
 
     def __init__(self, handle: str, device: int, mismatch: Callable[[str, Any, Any], Exception]) -> None:
         """Map the slab; ``mismatch`` makes the error for a value of another type."""

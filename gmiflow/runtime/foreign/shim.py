@@ -221,11 +221,19 @@ class Host:
         **place: Any,  # noqa: ANN401
     ) -> None:
         """Map the ports and set the class up."""
-        self._memory = self._open(**place)
+        self._memory, buffers = self._open(**place), {}
+        self._view(inputs, outputs, buffers)
+        before = "torch" in sys.modules
+        self._simulator.setup(types.SimpleNamespace(**context, buffers=buffers))
+        if "slab" in place and "torch" in sys.modules and not before:
+            self._view(inputs, outputs, buffers)  # now as its tensors
+
+    def _view(self, inputs: list[Any], outputs: list[Any], buffers: dict[str, Any]) -> None:
+        """View the ports; ``buffers`` receives those that the class knows, by port."""
         self._inputs = nested(inputs, [self._memory.view(field) for field in inputs])
-        buffers = [self._memory.view(field) for field in outputs]
-        self._outputs = [(field["label"], tuple(field["path"]), buffer) for field, buffer in zip(outputs, buffers)]
-        self._simulator.setup(types.SimpleNamespace(**context, buffers=nested(outputs, buffers)))
+        views = [self._memory.view(field) for field in outputs]
+        self._outputs = [(field["label"], tuple(field["path"]), view) for field, view in zip(outputs, views)]
+        buffers.update(nested(outputs, views))
 
     def _open(self, size: int, slab: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - either kind of memory
         """Map the memory of the ports: on the machine, or a slab of a GPU that the GMI allocated."""

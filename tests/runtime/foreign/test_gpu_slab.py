@@ -4,6 +4,7 @@ What needs no device pointer is tested without a GPU, too.
 """
 
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -90,6 +91,34 @@ def test_values_are_converted_as_the_ports_declare():
         slab.put("sim.obs", obs, torch.zeros(2))
     with pytest.raises(shim.PortMismatch, match=r"returned torch\.float32"):
         slab.put("sim.terminated", flags, torch.zeros(3))
+
+
+class LateTorch:
+    """Loads torch in `setup`, as the adapters do."""
+
+    def setup(self, context):
+        self.out = context.buffers
+        assert isinstance(self.out["obs"], cuda_slab.CudaArray)
+        sys.modules["torch"] = torch
+
+    def step(self, inputs):
+        self.out["obs"].copy_(inputs["action"] * 2)
+        return self.out
+
+
+def test_ports_are_tensors_as_soon_as_the_class_has_loaded_torch(monkeypatch):
+    tensors = {0: torch.full((3,), 1.5), 256: torch.zeros(3)}  # where a GPU would have the ports
+    monkeypatch.setattr(torch, "as_tensor", lambda array, **_: tensors[array.address])
+    monkeypatch.delitem(sys.modules, "torch")
+    slab, host = slab_without_a_device(), object.__new__(shim.Host)
+    slab._address, slab._device, slab.settle = 0, 0, lambda: None
+    host._simulator = LateTorch()
+    host._open = lambda **place: slab
+    ports = [{"label": f"sim.{name}", "path": [name], "dtype": "f32", "shape": [3]} for name in ("action", "obs")]
+    action, obs = ({**port, "offset": 256 * place} for place, port in enumerate(ports))
+    host._setup({}, context={}, inputs=[action], outputs=[obs], slab={})
+    host._store(host._simulator.step(host._inputs))
+    assert tensors[256].tolist() == [3.0] * 3
 
 
 def test_an_array_says_where_and_what_it_is():
