@@ -17,9 +17,6 @@ from gmiflow.runtime.rendezvous import Rendezvous
 
 __all__ = ["open_links", "weights_path"]
 
-LEAVE_S = 2.0
-"""How long the owner of slots on a GPU waits for the others to unmap them."""
-
 
 def open_links(
     program: Program, rendezvous: Rendezvous, device: torch.device, timeout_s: float, stack: contextlib.ExitStack
@@ -80,7 +77,5 @@ def _open(
 
         memory = DeviceSlots(ring, shape.slots * layout.slot_bytes, device, consumer=member == plan.consumer)
         leaving.callback(memory.close)
-        if member == plan.consumer:  # memory that others have mapped must not be freed
-            leaving.callback(ring.wait_left, LEAVE_S)
     tensors = tuple(layout.tensors(memory, slot * layout.slot_bytes) for slot in range(shape.slots))
     return Link(plan=plan, ring=ring, layout=layout, memory=memory, slots=tensors, close=leaving.close)

@@ -6,6 +6,7 @@ shared memory of the host, and who publishes or releases has waited for its stre
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -13,8 +14,15 @@ from torch import Tensor
 
 from gmiflow.runtime.comm.channel.ring import Ring
 from gmiflow.runtime.comm.collectives.ipc import load_driver
+from gmiflow.runtime.failure import GMIError
 
 __all__ = ["DeviceSlots"]
+
+logger = logging.getLogger(__name__)
+
+LEAVE_S = 2.0
+"""How long the consumer waits for the producers to unmap the slots. Shorter than `Limits.consequence_s`, so that its own
+failure is told before those of the producers, who miss it, are judged."""
 
 _CODES = {
     torch.float32: "<f4",
@@ -38,7 +46,7 @@ class DeviceSlots:
         """
         cuda = load_driver()
         cuda.make_current(device)
-        self._device = device
+        self._ring, self._device, self._consumer = ring, device, consumer
         self._slab: Any = cuda.Slab(size) if consumer else cuda.ImportedSlab(ring.shown_handle())
         if consumer:
             torch.cuda.synchronize(device)  # its zeros, before anybody writes into it from another stream
@@ -52,8 +60,20 @@ class DeviceSlots:
         return torch.as_tensor(_Array(self._slab.address + offset, _CODES[dtype], shape), device=self._device)
 
     def close(self) -> None:
-        """Unmap, or free."""
-        self._slab.close()
+        """Unmap, or free when all producers have unmapped; before `Ring.close`.
+
+        What cannot be released in order is left to the end of the process: memory that others still use, and
+        everything after a fault of the GPU, whose own error says more than ours.
+        """
+        name = self._ring.shape.name
+        if self._consumer and not self._ring.wait_left(LEAVE_S):
+            logger.warning("the channel %s: its slots stay, for not all producers have left them", name)
+            return
+        try:
+            torch.cuda.synchronize(self._device)
+            self._slab.close()
+        except (RuntimeError, GMIError) as broken:
+            logger.warning("the channel %s is not closed in order: %s", name, str(broken).partition("\n")[0])
 
 
 class _Array:

@@ -236,7 +236,8 @@ class Ring:
         return [self._words[self._version_word(released, index)] for index in range(len(self.producers))]
 
     def wait_left(self, timeout_s: float) -> bool:
-        """Wait until no producer uses the slots any more; False after ``timeout_s`` seconds."""
+        """Say goodbye, and wait until no producer uses the slots any more; False after ``timeout_s`` seconds."""
+        self._own.leave()  # who waits for this consumer learns of it, and goes, too
         users = self.producers
         return wait_until(lambda: all(p.left or not p.attached or not p.alive for p in users), timeout_s)
 

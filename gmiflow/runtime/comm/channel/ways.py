@@ -27,8 +27,6 @@ __all__ = ["SLOTS", "Crossing", "open_way"]
 
 SLOTS = 4
 _TIMEOUT_S = 60.0
-_LEAVE_S = 10.0
-"""How long the owner of slots on a GPU waits for the other end to unmap them."""
 
 
 class Crossing(Protocol):
@@ -101,8 +99,6 @@ class _Rings:
 
         slots = DeviceSlots(ring, SLOTS * layout.slot_bytes, self._device, consumer=member == 1)
         self._leaving.callback(slots.close)
-        if member == 1:
-            self._leaving.callback(ring.wait_left, _LEAVE_S)
         return ring, slots
 
     def send(self, pending: int) -> None:
