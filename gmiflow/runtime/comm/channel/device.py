@@ -21,8 +21,12 @@ __all__ = ["DeviceSlots"]
 logger = logging.getLogger(__name__)
 
 LEAVE_S = 2.0
-"""How long the consumer waits for the producers to unmap the slots. Shorter than `Limits.consequence_s`, so that its own
-failure is told before those of the producers, who miss it, are judged."""
+"""How long the consumer waits for the producers to unmap the slots.
+
+Shorter than `Limits.consequence_s`, so that a failure of its own is told before those of the producers, who miss it,
+are judged.
+"""
+
 
 _CODES = {
     torch.float32: "<f4",
