@@ -4,35 +4,25 @@ Physics batches far better than it runs side by side: eight simulators of 4,096 
 one of 32,768. So GMIs to which the plan gives one `joint` share a simulator, and keep everything else for
 themselves: policy, trainer, seed, statistics, checkpoints. Each finds its environments as a range of rows.
 
-The GMIs are threads, and meet where the simulator works for all of them: `setup`, the first observation, and every
-rollout (`gmiflow.runtime.execution.joint`). The first of them does the work while the others wait: always the same
-thread, so that what libraries keep per thread (the handles of cuBLAS) is there when a graph is captured. A GMI that
-has ended or failed leaves; those that stay go on, and its environments idle along.
-
-On a GPU a meeting is on the host only. Shared work is enqueued on the group's stream, which waits for what every
-member has enqueued before; the members' streams then wait for the group's::
-
-    member 0   ---- update ----.            .---- update ----
-    member 1   ---- update ---.|            |.--- update ----
-    group                     ''-> rollout -''
-
-Between two meetings the group's stream is idle, so a member may read its rows on its own stream.
+The GMIs are threads, and meet (`gmiflow.runtime.meeting`) where the simulator works for all of them: `setup`, the
+first observation, and every rollout (`gmiflow.runtime.execution.joint`). A GMI that has ended or failed leaves; those
+that stay go on, and its environments idle along.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
 from gmiflow.plan import GMIPlan
-from gmiflow.runtime.failure import PEER_LOST, PORT_MISMATCH, error
+from gmiflow.runtime.failure import PORT_MISMATCH, error
+from gmiflow.runtime.meeting import Meeting
 from gmiflow.runtime.noise import CounterNoise
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.turn import Turn
@@ -40,15 +30,11 @@ from gmiflow.runtime.turn import Turn
 COLLECT_PRIORITY = -1
 """CUDA priority of rollouts that run beside updates: the rollout is the longer chain, so its kernels go first."""
 
-Offer = TypeVar("Offer")
-Outcome = TypeVar("Outcome")
 
-
-class JointGroup:
+class JointGroup(Meeting):
     """What the GMIs of one simulator share; one per simulator, used by a thread per GMI.
 
     Attributes:
-        stream: where shared work is enqueued; None on the CPU.
         pool: memory of the graphs of shared work, which take turns on the stream.
         simulator: of all members, once they have set up.
         members: ids of the GMIs whose environments the simulator has, in the order of its rows.
@@ -58,107 +44,14 @@ class JointGroup:
 
     def __init__(self, gmis: Sequence[int], turn: Turn, stream: torch.cuda.Stream | None = None) -> None:
         """Prepare for the GMIs ``gmis`` of the process that takes turns by ``turn``."""
-        self.stream = stream
+        super().__init__(gmis, turn, stream)
         self.pool: Any = None if stream is None else torch.cuda.graph_pool_handle()
         self.simulator: Simulator | None = None
         self.members: tuple[int, ...] = ()
         self.rollouts: dict[str, Callable[[Mapping[int, Any]], Mapping[int, Any]]] = {}
         self.closers: list[Callable[[], None]] = []
-        self._turn = turn
-        self._changed = threading.Condition()
-        self._staying = set(gmis)
-        self._offers: dict[int, tuple[Any, torch.cuda.Stream | None]] = {}
-        self._outcomes: dict[int, Any] = {}
-        self._leading = False
 
-    def meet(
-        self,
-        gmi: int,
-        offer: Offer,
-        work: Callable[[Mapping[int, Offer]], Mapping[int, Outcome | Exception]],
-        stream: torch.cuda.Stream | None,
-    ) -> Outcome:
-        """Wait until every member that stays has come, then let the first of them work for all.
-
-        Args:
-            gmi: who comes.
-            offer: what it brings.
-            work: from all offers, by GMI in order of id, to what each member gets; an exception is raised there.
-                Members that meet pass work that does the same.
-            stream: where the member's work before and after the meeting is enqueued.
-
-        Returns:
-            What the work gave for this member.
-        """
-        with self._turn.yielded():
-            leads = self._arrive(gmi, (offer, stream))
-        if leads:
-            self._lead(work)
-        with self._changed:
-            outcome: Outcome | Exception = self._outcomes.pop(gmi)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def leave(self, gmi: int) -> None:
-        """``gmi`` comes no more, and the others do not wait for it; may be called again."""
-        with self._turn.mine():
-            with self._changed:
-                if gmi not in self._staying:
-                    return
-                self._staying.discard(gmi)
-                self._changed.notify_all()
-            if not self._staying:
-                self._close()
-
-    def _arrive(self, gmi: int, offer: tuple[Any, torch.cuda.Stream | None]) -> bool:
-        """Come to the meeting; whether this thread is the one that works. Otherwise the work is done."""
-        with self._changed:
-            self._offers[gmi] = offer
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: gmi in self._outcomes or self._leads(gmi))
-            if gmi in self._outcomes:
-                return False
-            self._leading = True
-            return True
-
-    def _leads(self, gmi: int) -> bool:
-        """Whether all have come and it is ``gmi`` that works."""
-        return not self._leading and self._staying <= self._offers.keys() and gmi == min(self._staying)
-
-    def _lead(self, work: Callable[[Mapping[int, Any]], Mapping[int, Any]]) -> None:
-        """Work for all that came, and hand out what each gets."""
-        came = sorted(self._offers.items())
-        offers = {gmi: offer for gmi, (offer, _) in came}
-        try:
-            outcomes = self._on_stream(offers, [stream for _, (_, stream) in came], work)
-        except Exception as problem:
-            outcomes = _blamed(problem, list(offers))
-        with self._changed:
-            self._offers.clear()
-            self._outcomes.update({gmi: outcomes.get(gmi) for gmi in offers})
-            self._leading = False
-            self._changed.notify_all()
-
-    def _on_stream(
-        self,
-        offers: Mapping[int, Any],
-        streams: Sequence[torch.cuda.Stream | None],
-        work: Callable[[Mapping[int, Any]], Mapping[int, Any]],
-    ) -> Mapping[int, Any]:
-        """``work(offers)`` on the group's stream: after what the members' streams have, and before what they get."""
-        if self.stream is None:
-            return work(offers)
-        own = [stream for stream in streams if stream is not None]
-        for stream in own:
-            self.stream.wait_stream(stream)
-        with torch.cuda.stream(self.stream):
-            outcomes = work(offers)
-        for stream in own:
-            stream.wait_stream(self.stream)
-        return outcomes
-
-    def _close(self) -> None:
+    def _left(self) -> None:
         """Release what was shared: graphs first, then the simulator whose work they hold."""
         closers, self.closers = self.closers, []
         for close in closers:
@@ -333,13 +226,6 @@ class JointSlice(Simulator):
 def usable_threads(wanted: Sequence[int]) -> int:
     """Threads for work that is done for several GMIs at a time: theirs together, at most one per usable CPU."""
     return max(1, min(sum(wanted), len(os.sched_getaffinity(0))))
-
-
-def _blamed(problem: Exception, gmis: Sequence[int]) -> dict[int, Exception]:
-    """Who reports a failure of shared work: the first member; for the others it is a consequence."""
-    first, *others = gmis
-    lost = f"the simulator that it shares with GMI {first} failed there"
-    return {first: problem} | {gmi: error(PEER_LOST, f"GMI {gmi} cannot go on: {lost}") for gmi in others}
 
 
 def joint_groups(
