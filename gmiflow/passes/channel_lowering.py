@@ -6,17 +6,15 @@ agents fill; where the oldest rollout may be dropped it has one from each agent,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from gmiflow.ir.comm import Channel
 from gmiflow.ir.sized import SizedWorkflow, Slice
-from gmiflow.ir.workflow import Component, Edge, RecordType, TensorType
+from gmiflow.ir.workflow import Component, Edge, TensorType
+from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of
 from gmiflow.passes.packing import best_grouping
-from gmiflow.passes.step_lowering import where
-from gmiflow.profiles.volumes import DTYPE_BYTES
 
 __all__ = ["lower_channels"]
 
@@ -30,8 +28,7 @@ class _Kind:
     lift: bool
 
     def bytes(self, horizon: int, num_env: int) -> int:
-        sizes = (num_env if dim == "env" else dim for dim in self.type.shape if isinstance(dim, int) or dim == "env")
-        return DTYPE_BYTES[self.type.dtype] * math.prod(sizes) * (horizon if self.lift else 1)
+        return step_bytes(self.type, num_env) * (horizon if self.lift else 1)
 
     def may_share(self, other: _Kind) -> bool:
         """Equal element types, and the same leading axes."""
@@ -76,7 +73,7 @@ def _channel(
     return Channel(
         name=f"{component}.experience.{source}{index}",
         component=component,
-        kind=where(sized, [trainer, *(part for _, part in producers)]),
+        kind=memory_between(sized, [trainer, *(part for _, part in producers)]),
         producers=tuple(index for index, _ in producers),
         consumer=index,
         depth=depth,
@@ -104,15 +101,7 @@ def _kinds(component: Component) -> list[_Kind]:
     """Every kind once, in the order of the edges; names as `gmiflow.runtime` makes them."""
     found: dict[str, _Kind] = {}
     for edge in _edges(component):
-        for label, kind in _tensors(edge):
+        for label, kind in tensors_of(edge):
             name = label if edge.lift else f"{label}@last"
             found.setdefault(name, _Kind(name=name, type=kind, lift=edge.lift))
     return list(found.values())
-
-
-def _tensors(edge: Edge) -> Iterator[tuple[str, TensorType]]:
-    label = f"{edge.source_stage}.{edge.source_port}"
-    if isinstance(edge.type, RecordType):
-        yield from ((f"{label}.{name}", field) for name, field in edge.type.fields)
-    elif isinstance(edge.type, TensorType):
-        yield label, edge.type

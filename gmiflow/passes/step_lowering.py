@@ -5,15 +5,12 @@ Part of communication lowering. The ring has one slot: the agent gives it back w
 
 from __future__ import annotations
 
-import math
-
 from gmiflow.ir.comm import Channel
-from gmiflow.ir.sized import SizedWorkflow, Slice
-from gmiflow.ir.workflow import Component, Edge, RecordType, TensorType
-from gmiflow.plan import ChannelKind
-from gmiflow.profiles.volumes import DTYPE_BYTES
+from gmiflow.ir.sized import SizedWorkflow
+from gmiflow.ir.workflow import Component, TensorType
+from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of
 
-__all__ = ["lower_steps", "where"]
+__all__ = ["lower_steps"]
 
 
 def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
@@ -28,7 +25,7 @@ def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
             Channel(
                 name=f"{component.name}.step.{index}",
                 component=component.name,
-                kind=where(sized, [part, agent]),
+                kind=memory_between(sized, [part, agent]),
                 producers=(index,),
                 consumer=consumer,
                 depth=1,
@@ -36,17 +33,11 @@ def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
                 env_offset=part.env_offset,
                 num_env=part.num_env,
                 groups=(tuple(there), tuple(back)),
-                bytes=sum(_size(kind, part.num_env) for kind in (*there.values(), *back.values())),
+                bytes=sum(step_bytes(kind, part.num_env) for kind in (*there.values(), *back.values())),
                 top_mov=0.0,
             )
         )
     return found
-
-
-def where(sized: SizedWorkflow, members: list[Slice]) -> ChannelKind:
-    """Where the slots lie: on the GPU when all members are processes on it that may map each other's memory."""
-    one_device = len({part.device for part in members}) == 1
-    return "ipc" if one_device and sized.backend in ("mps", "timeshare") else "host"
 
 
 def _tensors(component: Component, source: str) -> dict[str, TensorType]:
@@ -54,18 +45,5 @@ def _tensors(component: Component, source: str) -> dict[str, TensorType]:
     names = {stage.name for stage in component.stages if stage.role == source}
     found: dict[str, TensorType] = {}
     for edge in (edge for edge in component.edges if edge.source_stage in names):
-        found.update(_fields(edge))
+        found.update(tensors_of(edge))
     return found
-
-
-def _fields(edge: Edge) -> dict[str, TensorType]:
-    label = f"{edge.source_stage}.{edge.source_port}"
-    if isinstance(edge.type, RecordType):
-        return {f"{label}.{name}": field for name, field in edge.type.fields}
-    return {label: edge.type} if isinstance(edge.type, TensorType) else {}
-
-
-def _size(kind: TensorType, num_env: int) -> int:
-    """Bytes at one step."""
-    sizes = (num_env if dim == "env" else dim for dim in kind.shape if isinstance(dim, int) or dim == "env")
-    return DTYPE_BYTES[kind.dtype] * math.prod(sizes)
