@@ -35,7 +35,7 @@ ALLOWED = {
     "reference": {"syntax"},
     "pygments_lexer": {"syntax"},
     "pipeline": {"source", "diagnostics", "codes", "hardware", "plan", "syntax", "ir", "passes", "codegen", "profiles"},
-    "profiling": {"plan", "hardware", "ir", "profiles", "pipeline", "runtime"},
+    "profiling": {"plan", "plan_check", "hardware", "ir", "profiles", "pipeline", "runtime"},
     "runtime": {"api", "plan", "hardware", "hashing"},
     "serving": {"runtime"},
     "bench": {"api", "plan", "hardware", "resources", "pipeline", "runtime", "evaluation", "tasks"},

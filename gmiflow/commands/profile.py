@@ -97,8 +97,7 @@ def _recalibrate(run_dir: Path, keep: str | None, output: str) -> None:
     from gmiflow.profiling.recalibrate import RecalibrationError, recalibrate
 
     try:
-        profile, measured = recalibrate(run_dir)
-        path = store.save_workload(profile)
+        profile, measured, path = recalibrate(run_dir)
         if keep is not None:
             path = store.save_workload(profile, Path(keep))
     except RecalibrationError as problem:

@@ -8,6 +8,7 @@ comes straight from a measurement on this machine is marked "measured", everythi
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -15,8 +16,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gmiflow.profiles.collective_cost import Calibration, traffic
+from gmiflow.profiles.json_values import decode, load_object
 
 FORMAT = 1
+
+_SMALLEST_S = 1e-9
+"""No all-reduce takes less time."""
 
 Origin = Literal["measured", "modelled"]
 Device = Literal["cpu", "cuda"]
@@ -123,16 +128,26 @@ class CollectiveProfile:
             ValueError: for anything else.
         """
         try:
-            data: dict[str, Any] = json.loads(text)
-            if data.pop("format") != FORMAT:
+            data = load_object(text)
+            if data.pop("format", None) != FORMAT:
                 raise ValueError("another format")
-            curves = [
-                Curve(**{**curve, "points": tuple((int(size), float(s)) for size, s in curve["points"])})
-                for curve in data.pop("curves")
-            ]
-            return cls(**data, curves=tuple(curves))
-        except (KeyError, TypeError, AttributeError) as problem:
+            profile = decode(cls, data, "profile")
+            for number, curve in enumerate(profile.curves):
+                _require_sensible(curve, f"profile.curves[{number}]")
+        except ValueError as problem:
             raise ValueError(f"not a profile of collectives: {problem}") from problem
+        return profile
+
+
+def _require_sensible(curve: Curve, place: str) -> None:
+    """Raises ValueError for what no machine measures."""
+    sizes = [size for size, _ in curve.points]
+    if min(curve.gpus, curve.gmis_per_gpu) < 1:
+        raise ValueError(f"{place} is of no GMI")
+    if not sizes or sizes[0] < 1 or any(low >= high for low, high in itertools.pairwise(sizes)):
+        raise ValueError(f"{place}: the sizes do not rise")
+    if min(seconds for _, seconds in curve.points) < _SMALLEST_S:
+        raise ValueError(f"{place}: a time is no time")
 
 
 _SIZES = (4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)

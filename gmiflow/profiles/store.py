@@ -8,11 +8,12 @@ The compiler reads them, so a file that is damaged or cannot be read is as good 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "GMIFLOW_PROFILES"
 """Environment variable that names another folder than the user's cache."""
+
+LOCK = ".lock"
+"""In the folder: locked while a process changes a profile."""
 
 
 def folder() -> Path:
@@ -164,6 +168,47 @@ def save_workload(profile: WorkloadProfile, path: Path | None = None) -> Path:
     return path
 
 
+def change_workload(
+    empty: WorkloadProfile, change: Callable[[WorkloadProfile], WorkloadProfile]
+) -> tuple[WorkloadProfile, Path]:
+    """Change what the cache has under a key, while no other process does: of two sessions at once, none loses a point.
+
+    Args:
+        empty: profile with the key, to start from when the cache has none.
+        change: gives the profile to keep.
+
+    Returns:
+        The profile that is kept now, and its file.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    from gmiflow.profiles.workload import WorkloadProfile  # not worth it where nothing was measured
+
+    path = workload_path(empty.source, empty.key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.parent / LOCK):
+        known = empty
+        with contextlib.suppress(OSError, ValueError):
+            kept = WorkloadProfile.from_json(path.read_text(encoding="utf-8"))
+            known = kept if (kept.key, kept.source) == (empty.key, empty.source) else empty
+        profile = change(known)
+        write_whole(path, profile.to_json())
+    return profile, path
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Wait for other processes that change profiles; without effect on a file system that has no locks."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _beside(workflow: Workflow) -> Iterable[Path]:
     """Files that may be profiles of the `.gmi` file, in its folder."""
     file = Path(workflow.file)
@@ -185,5 +230,9 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file so that nobody sees half of it. Raises OSError when it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -6,14 +6,17 @@ A profile is data. `measure` makes one, `store` keeps it, `model` and `search` r
 from __future__ import annotations
 
 import json
-import types
-import typing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Literal
 
 from gmiflow.ir.search import Point as Point
+from gmiflow.profiles.json_values import decode, load_object
 
 FORMAT = 1
+
+_SMALLEST = 1e-9
+"""Steps per second, and seconds of an iteration, that a point has at least which works."""
 
 Status = Literal["ok", "out_of_memory", "failed", "timed_out"]
 
@@ -136,38 +139,25 @@ class WorkloadProfile:
             ValueError: for anything else.
         """
         try:
-            data = json.loads(text)
-            if data.pop("format") != FORMAT:
+            data = load_object(text)
+            if data.pop("format", None) != FORMAT:
                 raise ValueError("another format")
-            key = _make(ProfileKey, data.pop("key"))
-            measurements = [_measurement(item) for item in data.pop("measurements")]
-            return cls(**data, key=key, measurements=tuple(measurements))
-        except (KeyError, TypeError, AttributeError) as problem:
+            profile = decode(cls, data, "profile")
+            _require_sensible(profile.measurements)
+        except ValueError as problem:
             raise ValueError(f"not a profile of a workload: {problem}") from problem
+        return profile
 
 
-def _measurement(item: dict[str, Any]) -> Measurement:
-    looks = tuple(_make(Look, look) for look in item.get("looks", ()))
-    return _make(Measurement, {**item, "point": _make(Point, item["point"]), "looks": looks})
-
-
-def _make(kind: Any, data: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """An object of a dataclass whose fields are plain values, each looked at."""
-    hints = typing.get_type_hints(kind)
-    for name, value in data.items():
-        if not _fits(hints[name], value):
-            raise ValueError(f"{name} cannot be {value!r}")
-    return kind(**data)
-
-
-def _fits(hint: Any, value: Any) -> bool:  # noqa: ANN401 - annotations
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return value in typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(option, value) for option in typing.get_args(hint))
-    if origin in (dict, tuple):
-        return isinstance(value, origin)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
+def _require_sensible(measurements: Sequence[Measurement]) -> None:
+    """Raises ValueError for what no machine measures."""
+    seen: set[Point] = set()
+    for number, item in enumerate(measurements):
+        place, point = f"profile.measurements[{number}]", item.point
+        if min(point.gmis, point.num_env) < 1:
+            raise ValueError(f"{place}: a point of {point}")
+        if point in seen:
+            raise ValueError(f"{place}: {point} is there twice")
+        if item.status == "ok" and not (min(item.steps_per_s, item.iteration_s) >= _SMALLEST):
+            raise ValueError(f"{place}: {point} worked, and took no time or made no steps")
+        seen.add(point)

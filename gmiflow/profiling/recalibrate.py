@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from gmiflow.plan import LaunchPlan, PlanError, TrainingPlan
+from gmiflow.plan_check import read_plan
 from gmiflow.profiles import store
+from gmiflow.profiles.json_values import decode, load_object
 from gmiflow.profiles.workload import Look, Measurement, Point, ProfileKey, WorkloadProfile
 from gmiflow.profiling.session import today, with_measurement
 
@@ -27,23 +31,26 @@ def write_key(run_dir: Path, source: str, key: ProfileKey) -> None:
     (run_dir / KEY_FILE).write_text(text, encoding="utf-8")
 
 
-def recalibrate(run_dir: Path) -> tuple[WorkloadProfile, Measurement]:
-    """The profile with the run's numbers for its point, and those numbers; the caller keeps it.
+def recalibrate(run_dir: Path) -> tuple[WorkloadProfile, Measurement, Path]:
+    """Take the run's numbers for its point into the profile of its key.
+
+    Returns:
+        The profile as it is kept now, the numbers, and the file.
 
     Raises:
         RecalibrationError: when the run has not measured itself, or its files are not there.
+        OSError: when the profile cannot be written.
     """
     empty = _profile_of(run_dir)
-    plan = _plan_of(run_dir)
-    measured = _measured(run_dir, plan)
-    path = store.workload_path(empty.source, empty.key)
-    try:
-        known = WorkloadProfile.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = empty
+    measured = _measured(run_dir, _plan_of(run_dir))
     ended = round((run_dir / "report.json").stat().st_mtime, 1)
-    measured = _after(known.at(measured.point), measured, Look(at_s=ended, steps_per_s=measured.steps_per_s, run=True))
-    return with_measurement(known, measured), measured
+    look = Look(at_s=ended, steps_per_s=measured.steps_per_s, run=True)
+
+    def with_run(known: WorkloadProfile) -> WorkloadProfile:
+        return with_measurement(known, _after(known.at(measured.point), measured, look))
+
+    profile, path = store.change_workload(empty, with_run)
+    return profile, profile.at(measured.point) or measured, path
 
 
 def _after(before: Measurement | None, measured: Measurement, look: Look) -> Measurement:
@@ -70,17 +77,16 @@ def _with_memory_of(before: Measurement, measured: Measurement) -> Measurement:
 
 def _profile_of(run_dir: Path) -> WorkloadProfile:
     """An empty profile under the key of the run."""
-    data = _read(run_dir / KEY_FILE)
+    data = {"date": today(), **_read(run_dir / KEY_FILE), "measurements": []}
     try:
-        text = json.dumps({"format": 1, "date": today(), "measurements": [], **data})
-        return WorkloadProfile.from_json(text)
+        return decode(WorkloadProfile, data, "profile")
     except ValueError as problem:
         raise RecalibrationError(f"{run_dir / KEY_FILE}: {problem}") from problem
 
 
 def _plan_of(run_dir: Path) -> LaunchPlan:
     try:
-        return LaunchPlan.from_json((run_dir / "plan.json").read_text(encoding="utf-8"))
+        return read_plan((run_dir / "plan.json").read_text(encoding="utf-8"))
     except (OSError, PlanError, UnicodeDecodeError) as problem:
         raise RecalibrationError(f"{run_dir / 'plan.json'}: {problem}") from problem
 
@@ -102,26 +108,57 @@ def _devices(plan: LaunchPlan, training: TrainingPlan) -> int:
     return len({gmi.device for gmi in plan.members(training.name)})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Measured:
+    """What a report has under "measured" of a training (`runtime.predicted`); units as in `Measurement`."""
+
+    steps_per_s: float
+    steps_per_s_low: float
+    steps_per_s_high: float
+    iteration_s: float
+    stage_s: dict[str, float]
+    iterations: int
+    device_memory_bytes: int
+    host_memory_bytes: int
+
+
 def _measured(run_dir: Path, plan: LaunchPlan) -> Measurement:
-    report = _read(run_dir / "report.json")
-    if report.get("status") not in ("finished", "interrupted"):
-        raise RecalibrationError(f"{run_dir}: the run {report.get('status', 'has no status')}: its speed means nothing")
-    entries = [cast("dict[str, Any]", entry.get("measured") or {}) for entry in report.get("trainings", {}).values()]
-    if not entries or not all(entries):
-        raise RecalibrationError(f"{run_dir}: the run ended in its warm-up, so it has measured nothing")
+    path = run_dir / "report.json"
+    report = _read(path)
+    status, trainings = report.get("status"), report.get("trainings")
+    if status not in ("finished", "interrupted"):
+        told = status if isinstance(status, str) else "has no status"
+        raise RecalibrationError(f"{run_dir}: the run {told}: its speed means nothing")
+    if not isinstance(trainings, dict) or not trainings:
+        raise RecalibrationError(f"{path}: there are no trainings")
+    entries = [_entry(path, name, item) for name, item in cast("dict[str, object]", trainings).items()]
+    mean = _mean(point_of(plan), entries)
+    if min(mean.steps_per_s, mean.iteration_s) <= 0:
+        raise RecalibrationError(f"{path}: it took no time, or made no steps")
+    return mean
+
+
+def _entry(path: Path, name: str, item: object) -> _Measured:
+    """What one training of a report has measured."""
+    place = f"trainings.{name}"
+    if not isinstance(item, dict):
+        raise RecalibrationError(f"{path}: {place} is no object")
+    measured = cast("dict[str, object]", item).get("measured")
+    if measured is None:
+        raise RecalibrationError(f"{path.parent}: the run ended in its warm-up, so it has measured nothing")
     try:
-        return _mean(point_of(plan), entries)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise RecalibrationError(f"{run_dir / 'report.json'}: it lacks {problem}") from problem
+        return decode(_Measured, measured, f"{place}.measured")
+    except ValueError as problem:
+        raise RecalibrationError(f"{path}: {problem}") from problem
 
 
-def _mean(point: Point, entries: list[dict[str, Any]]) -> Measurement:
+def _mean(point: Point, entries: Sequence[_Measured]) -> Measurement:
     """One training's numbers: the mean over trainings side by side. Memory is of all of them already."""
 
     def mean(name: str) -> float:
-        return statistics.fmean(float(entry[name]) for entry in entries)
+        return statistics.fmean(getattr(entry, name) for entry in entries)
 
-    terms = entries[0]["stage_s"]
+    terms = dict.fromkeys(term for entry in entries for term in entry.stage_s)
     return Measurement(
         point=point,
         status="ok",
@@ -129,21 +166,18 @@ def _mean(point: Point, entries: list[dict[str, Any]]) -> Measurement:
         steps_per_s_low=mean("steps_per_s_low"),
         steps_per_s_high=mean("steps_per_s_high"),
         iteration_s=mean("iteration_s"),
-        stage_s={term: statistics.fmean(float(entry["stage_s"][term]) for entry in entries) for term in terms},
-        device_memory_bytes=int(entries[0]["device_memory_bytes"]),
-        host_memory_bytes=int(entries[0]["host_memory_bytes"]),
-        iterations=min(int(entry["iterations"]) for entry in entries),
+        stage_s={term: statistics.fmean(entry.stage_s.get(term, 0.0) for entry in entries) for term in terms},
+        device_memory_bytes=entries[0].device_memory_bytes,
+        host_memory_bytes=entries[0].host_memory_bytes,
+        iterations=min(entry.iterations for entry in entries),
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return load_object(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:
         hint = ": a run of a .gmi file leaves one" if path.name == KEY_FILE else ""
         raise RecalibrationError(f"{path} is not there{hint}") from problem
     except (OSError, ValueError) as problem:
         raise RecalibrationError(f"{path}: {problem}") from problem
-    if not isinstance(data, dict):
-        raise RecalibrationError(f"{path}: not a JSON object")
-    return cast("dict[str, Any]", data)

@@ -21,7 +21,7 @@ from gmiflow.profiles import store
 from gmiflow.profiles.compare import combined
 from gmiflow.profiles.search import next_round
 from gmiflow.profiles.space import space_of
-from gmiflow.profiles.workload import Look, Measurement, Point, ProfileKey, WorkloadProfile
+from gmiflow.profiles.workload import Look, Measurement, Point, WorkloadProfile
 from gmiflow.profiles.workload_key import key_of
 from gmiflow.profiling.campaign import Proposer, conduct
 from gmiflow.profiling.runner import Runner
@@ -122,7 +122,10 @@ def profile_workflow(
 
 
 class _Session:
-    """The state of one session, a `campaign.Bench`; ``profile`` is always what is on disk."""
+    """The state of one session, a `campaign.Bench`; ``profile`` is always what is on disk.
+
+    Another session may measure the same workload meanwhile: what it adds is taken over, and kept.
+    """
 
     def __init__(self, request: Request, runner: Runner, on_step: Callable[[Step], None]) -> None:
         self._request = request
@@ -130,9 +133,17 @@ class _Session:
         self._on_step = on_step
         self._start = time.monotonic()
         self._new = 0
-        key = key_of(request.workflow, request.hardware)
-        self.profile = _known(request, key)
-        self._keep()
+        self._empty = WorkloadProfile(
+            key=key_of(request.workflow, request.hardware),
+            source=store.source_of(request.workflow),
+            date=today(),
+            measurements=(),
+        )
+        self._path = store.workload_path(self._empty.source, self._empty.key)
+        self._forgets = request.fresh
+        self.profile = self._empty if request.fresh else _known(request, self._empty)
+        if self.profile.measurements:
+            self._keep(lambda profile: profile)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -150,20 +161,16 @@ class _Session:
             return False
         look = Look(at_s=round(time.time(), 1), steps_per_s=measurement.steps_per_s)
         measurement = dataclasses.replace(measurement, looks=(look,))
-        before = self.profile.at(point)
-        self._new += before is None
-        merged = measurement if before is None else combined(before, measurement)
-        self.profile = with_measurement(self.profile, merged)
-        self._keep()
+        self._new += self.profile.at(point) is None
+        self._keep(lambda profile: _with_look(profile, measurement))
         self._tell(point, measurement)
         return True
 
     def outcome(self, ended: Literal["complete", "budget", "interrupted"], signal: int = 0) -> Outcome:
         """How it ended."""
-        path = self._request.output or store.workload_path(self.profile.source, self.profile.key)
         return Outcome(
             profile=self.profile,
-            path=path,
+            path=self._request.output or self._path,
             new=self._new,
             ended=ended,
             signal=signal,
@@ -174,10 +181,14 @@ class _Session:
         """Seconds since the session began."""
         return time.monotonic() - self._start
 
-    def _keep(self) -> None:
-        if not self.profile.measurements:
-            return
-        store.save_workload(self.profile)
+    def _keep(self, change: Callable[[WorkloadProfile], WorkloadProfile]) -> None:
+        """Change the profile, here and on the disk."""
+
+        def changed(kept: WorkloadProfile) -> WorkloadProfile:
+            return change(self.profile if self._forgets else united(self.profile, kept))
+
+        self.profile, _ = store.change_workload(self._empty, changed)
+        self._forgets = False
         if self._request.output is not None:
             store.save_workload(self.profile, self._request.output)
 
@@ -186,13 +197,25 @@ class _Session:
         self._on_step(Step(point=point, measurement=measurement, measured=count, elapsed_s=self.elapsed()))
 
 
-def _known(request: Request, key: ProfileKey) -> WorkloadProfile:
-    """What earlier sessions measured under the same key, unless it shall be forgotten."""
-    empty = WorkloadProfile(key=key, source=store.source_of(request.workflow), date=today(), measurements=())
-    if request.fresh:
-        return empty
+def _known(request: Request, empty: WorkloadProfile) -> WorkloadProfile:
+    """What earlier sessions measured under the same key."""
     found = store.look_up(request.workflow, request.hardware).valid
     return found.profile if found is not None else empty
+
+
+def _with_look(profile: WorkloadProfile, measurement: Measurement) -> WorkloadProfile:
+    """The profile with a new measurement, together with earlier ones of the point."""
+    before = profile.at(measurement.point)
+    return with_measurement(profile, measurement if before is None else combined(before, measurement))
+
+
+def united(first: WorkloadProfile, second: WorkloadProfile) -> WorkloadProfile:
+    """All that two profiles under one key know; of a point that both have, the measurement with more looks."""
+    points = {item.point: item for item in first.measurements}
+    for item in second.measurements:
+        if item.point not in points or len(item.looks) > len(points[item.point].looks):
+            points[item.point] = item
+    return dataclasses.replace(first, date=max(first.date, second.date), measurements=tuple(points.values()))
 
 
 def with_measurement(profile: WorkloadProfile, measurement: Measurement) -> WorkloadProfile:

@@ -37,7 +37,7 @@ def workflow_of(file="own_simulator.gmi", target=None, hardware=CPU, **overrides
 
 
 def profile_of(workflow, hardware=CPU, date="2026-11-30"):
-    measured = (Measurement(point=POINT, status="ok", steps_per_s=1000.0),)
+    measured = (Measurement(point=POINT, status="ok", steps_per_s=1000.0, iteration_s=0.5),)
     key = key_of(workflow, hardware)
     return WorkloadProfile(key=key, source=store.source_of(workflow), date=date, measurements=measured)
 

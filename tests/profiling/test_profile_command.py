@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from gmiflow.commands.profiling_session import stale_texts
 from gmiflow.profiles import store
 from gmiflow.profiles.workload import Measurement, WorkloadProfile
 from gmiflow.profiles.workload_key import key_of
+from gmiflow.profiling.recalibrate import RecalibrationError, recalibrate
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,6 +117,32 @@ def test_a_profile_learns_from_a_run(folder, interrupted, ran):
     found = profile.at(point(plan["trainings"][0]["num_env"], gmis=plan["target"]["gmi_per_gpu"]))
     assert found.steps_per_s == report["measured"]["steps_per_s"]
     assert found.iterations == report["measured"]["iterations"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda report: report.update(status="failed"), "the run failed: its speed means nothing"),
+        (lambda report: report.update(trainings=[]), "there are no trainings"),
+        (lambda report: report["trainings"].update(train=3), "trainings.train is no object"),
+        (lambda report: report["trainings"]["train"].update(measured=None), "ended in its warm-up"),
+        (
+            lambda report: report["trainings"]["train"]["measured"].update(steps_per_s=float("nan")),
+            "trainings.train.measured.steps_per_s cannot be nan",
+        ),
+        (lambda report: report["trainings"]["train"]["measured"].pop("stage_s"), "measured lacks stage_s"),
+        (lambda report: report["trainings"]["train"]["measured"].update(iteration_s=0), "it took no time"),
+    ],
+)
+def test_nothing_is_learned_from_nonsense(folder, ran, tmp_path, monkeypatch, change, words):
+    monkeypatch.setenv(store.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    run = shutil.copytree(folder / "run", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    report = json.loads((run / "report.json").read_text())
+    change(report)
+    (run / "report.json").write_text(json.dumps(report))
+    with pytest.raises(RecalibrationError) as refused:
+        recalibrate(run)
+    assert words in str(refused.value) and not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(

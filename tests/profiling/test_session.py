@@ -8,8 +8,9 @@ import pytest
 from small import MACHINE, MEMORY_ERROR, PACE, make_project, point, workflow_of
 
 from gmiflow.profiles import store
-from gmiflow.profiles.workload import WorkloadProfile
-from gmiflow.profiling.session import Request, profile_workflow
+from gmiflow.profiles.workload import Measurement, WorkloadProfile
+from gmiflow.profiles.workload_key import key_of
+from gmiflow.profiling.session import Request, profile_workflow, today, with_measurement
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,21 @@ def asks(*points):
         return tuple(each for each in points if each not in known)[:1]
 
     return proposer
+
+
+def test_what_another_session_measures_meanwhile_is_kept(request_for):
+    request = request_for(budget_s=0.01)
+    key = key_of(request.workflow, MACHINE)
+    empty = WorkloadProfile(key=key, source=store.source_of(request.workflow), date=today(), measurements=())
+    other = Measurement(point=point(48), status="failed", message="measured by the other one")
+
+    def meanwhile(step):
+        if step.measurement is None:
+            store.change_workload(empty, lambda profile: with_measurement(profile, other))
+
+    outcome = profile_workflow(request, meanwhile, asks(point(32)))
+    assert outcome.path.read_text() == outcome.profile.to_json()
+    assert outcome.profile.at(point(48)) == other and outcome.profile.at(point(32)).status == "ok"
 
 
 def test_a_session_keeps_what_it_measured_and_the_next_goes_on(request_for, project, tmp_path):
