@@ -66,6 +66,7 @@ class AgentServer(GMIRuntime):
             stream=torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None,
             reason=obstacle if planned else "",
             planned=planned,
+            timed=False,
         )
         self._parts.append(part)
         return part

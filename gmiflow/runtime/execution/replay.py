@@ -55,7 +55,7 @@ class Part(Generic[T]):
     Attributes:
         captured: whether calls now replay a graph.
         reason: why the function will never be captured, or "".
-        span: time of the latest call.
+        span: time of the latest call; None before it, and of a part that is not timed.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Part(Generic[T]):
         reason: str = "",
         planned: bool = True,
         settle: Callable[[], None] | None = None,
+        timed: bool = True,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -79,6 +80,7 @@ class Part(Generic[T]):
             reason: why it must not be captured, or "".
             planned: whether it is to be captured at all.
             settle: called between the capture and the first replay.
+            timed: whether calls have a span. Its two events cost some microseconds: too much for a part of one step.
         """
         self.name = name
         self.reason = reason or ("" if stream is not None else "no CUDA device")
@@ -86,6 +88,7 @@ class Part(Generic[T]):
         self.span: Span | None = None
         self._planned = planned
         self._settle = settle
+        self._timed = timed
         self._function = function
         self._stream = stream
         self._pool = pool
@@ -99,13 +102,14 @@ class Part(Generic[T]):
             if self._graph is None and self._planned and not self.reason and self._calls >= WARM_UP:
                 self._capture()
             self._calls += 1
-            span = Span(self._stream)
+            span = Span(self._stream) if self._timed else None
             if self._graph is None:
                 result = self._function()
             else:
                 self._graph.replay()
                 result = self._result
-            span.close()
+            if span is not None:
+                span.close()
         self.span = span
         return result  # type: ignore[return-value]
 

@@ -132,7 +132,7 @@ class StepSimulator(Simulator):
         """One step; ``inputs`` count at the first call only."""
         if self._part is None:
             step = functools.partial(self._simulator.step, inputs)
-            self._part = Part("simulate", step, stream=self._stream, reason=self._reason)
+            self._part = Part("simulate", step, stream=self._stream, reason=self._reason, timed=False)
         return self._part()
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -21,14 +21,15 @@ class Staging:
     All calls are made with the same current stream.
 
     Attributes:
-        host: u8 [n], page-locked where there is a GPU; what follows the last tensor is zero.
+        host: u8 [n], page-locked where there is a GPU; bytes between the tensors mean nothing.
     """
 
     def __init__(self, entries: Sequence[Entry], device: torch.device) -> None:
         """Allocate for the tensors of ``entries`` on ``device``."""
         on_gpu = device.type == "cuda"
         self.host = torch.zeros(size_of(entries), dtype=torch.uint8, pin_memory=on_gpu)
-        self._flat = torch.zeros(self.host.shape, dtype=torch.uint8, device=device) if on_gpu else self.host
+        # Not filled: whoever makes this may do so on another stream than the one that it is used on.
+        self._flat = torch.empty(self.host.shape, dtype=torch.uint8, device=device) if on_gpu else self.host
         self._tensors = views_of(entries, self._flat)
         # Whoever waits sleeps: other GMIs need the core.
         self._copied = torch.cuda.Event(blocking=True) if on_gpu else None
