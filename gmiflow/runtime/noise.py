@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gmiflow.hashing import Words, mix_, mix_int, mix_words_, signed
@@ -61,6 +62,8 @@ class CounterNoise:
         self._seed = mix_int(seed) ^ mix_int((seed >> _BITS) + 1)
         self._keys: dict[str, Tensor] = {}
         self._indices: dict[tuple[int, int, int], Tensor] = {}
+        # The same memory as arrays: asking torch for one costs more than what is done with it.
+        self._words: dict[int, Words] = {}
         self._fused = self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
         self._by_numpy = self.device.type == "cpu"
         self._parts: tuple[CounterNoise, ...] = ()
@@ -101,13 +104,22 @@ class CounterNoise:
 
     def _units(self, purpose: str, step: Tensor, width: int, env: Tensor | None, *, every: int) -> list[Tensor]:
         """The uniform numbers 0 .. width - 1 dealt in turn to ``every`` tensors, each f32 [k, width / every]."""
-        keys = self._keys_of(purpose, env)
         offsets = [self._offsets(first, every, width) for first in range(every)]
         if self._by_numpy:
-            return _units_by_numpy(keys, step, offsets)
+            all_keys = self._words_of(self._keys_of(purpose, None))
+            keys = all_keys if env is None else all_keys[env.numpy()]
+            return _units_by_numpy(keys, step.numpy(), [self._words_of(offset) for offset in offsets])
+        keys = self._keys_of(purpose, env)
         state = mix_((step.to(torch.int32) * signed(_STEP_STRIDE)).bitwise_xor(keys)).unsqueeze(1)
         bits = [mix_(state + offset) for offset in offsets]
         return [b.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(_UNIT) for b in bits]
+
+    def _words_of(self, constant: Tensor) -> Words:
+        """The memory of an int32 tensor that is kept for life, as unsigned words."""
+        words = self._words.get(id(constant))
+        if words is None:
+            words = self._words[id(constant)] = constant.numpy().view(np.uint32)
+        return words
 
     def _offsets(self, first: int, stride: int, width: int) -> Tensor:
         """What the numbers ``first, first + stride, ...`` below ``width`` add to the state, int32."""
@@ -148,15 +160,10 @@ class CounterNoise:
         return mix_(ids.mul_(signed(_ENVIRONMENT_STRIDE)).add_(signed(base)))
 
 
-def _units_by_numpy(keys: Tensor, step: Tensor, offsets: list[Tensor]) -> list[Tensor]:
-    """As torch does it in `CounterNoise._units`, bit for bit; keys int32 [k], step int64 [] or [k]."""
-    state = step.numpy().astype(np.uint32).reshape(-1)  # the low 32 bits
+def _units_by_numpy(keys: Words, step: NDArray[np.int64], offsets: list[Words]) -> list[Tensor]:
+    """As torch does it in `CounterNoise._units`, bit for bit; keys [k], step [] or [k]."""
+    state = step.astype(np.uint32).reshape(-1)  # the low 32 bits
     np.multiply(state, _STEP_FACTOR, out=state)
-    state = mix_words_(np.bitwise_xor(state, _words(keys)))[:, np.newaxis]
-    bits = [mix_words_(np.add(state, _words(offset))) for offset in offsets]
+    state = mix_words_(np.bitwise_xor(state, keys))[:, np.newaxis]
+    bits = [mix_words_(np.add(state, offset)) for offset in offsets]
     return [torch.from_numpy(np.right_shift(word, _EIGHT).astype(np.float32) * _UNIT_FACTOR) for word in bits]
-
-
-def _words(tensor: Tensor) -> Words:
-    """An int32 tensor's memory as unsigned words."""
-    return tensor.numpy().view(np.uint32)

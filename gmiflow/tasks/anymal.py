@@ -55,6 +55,7 @@ class Anymal(Task):
     info = ANYMAL
     derived = ("sensordata", "actuator_force")
     direct = False
+    start_numbers = 3 + 2 * JOINTS
 
     def prepare(self, context: StageContext) -> None:
         """Make constants, buffers and the memory of the commands."""
@@ -132,13 +133,12 @@ class Anymal(Task):
         torch.hypot(commands[:, 0] - velocity[:, 0], commands[:, 1] - velocity[:, 1], out=out[0]).div_(VELOCITY_SCALE)
         torch.sub(commands[:, 2], spin[:, 2], out=out[1]).abs_().div_(SPIN_SCALE)
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Base level at rest at 0.62 m; commands drawn.
 
         Joint angles: default times 0.5..1.5; joint velocities: +-0.1 rad/s; commands: +-2 m/s forwards, +-1 m/s to
         the left, +-1 rad/s turning; all uniform.
         """
-        noise = self.reset_noise(3 + 2 * JOINTS, env)
         count = noise.shape[0]
         qpos, qvel, commands = self._start_qpos[:count], self._start_qvel[:count], self._start_commands[:count]
         angles, rates = noise[:, 3 : 3 + JOINTS], noise[:, 3 + JOINTS :]

@@ -75,6 +75,8 @@ class BallBalance(Task):
     info = BALL_BALANCE
     derived = ("sensordata",)
     direct = False
+    taped = True
+    start_numbers = 4
 
     def prepare(self, context: StageContext) -> None:
         """Find the joints in the model and make the servo targets."""
@@ -168,14 +170,13 @@ class BallBalance(Task):
             amount=rows[2],
         )
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Tray at rest; ball in the air, flying inwards and down.
 
         Distance from the axis uniform in 0.001..0.5 m in a uniform direction, height uniform in
         1..2 m, vertical velocity -5 m/s, inward speed uniform in 0..5 m/s times the distance's
         fraction of its range.
         """
-        noise = self.reset_noise(4, env)
         turn, fraction, height, speed = noise.unbind(1)
         qpos, qvel, scratch = self._start_state(noise.shape[0])
         ball = self._starts(qpos, qvel, scratch)

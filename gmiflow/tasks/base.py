@@ -16,19 +16,19 @@ Two ways of restarting finished environments give the same numbers:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gmiflow.api import Ports, Simulator, StageContext
 from gmiflow.sim.base import Engine, EngineSpec, by_column, create_engine
 from gmiflow.tasks.catalog import TaskInfo
-from gmiflow.tasks.operands import FirstRows, number
+from gmiflow.tasks.operands import FirstRows, Kept, number
 from gmiflow.tasks.snapshot import Snapshot
+from gmiflow.tasks.tape import TapePerCount, record
 
 __all__ = ["ASSETS", "Snapshot", "Task"]
 
@@ -40,6 +40,9 @@ DIVERGED = 1e5
 
 DIVERGED_SQUARE = number(DIVERGED**2)
 ONE_STEP, ONE_TICK = number(1, torch.int32), number(1, torch.int64)
+
+_Starts = tuple[Tensor, Tensor, Tensor]
+"""Positions, velocities and observations of first states."""
 
 
 class Task(Simulator):
@@ -58,9 +61,17 @@ class Task(Simulator):
     direct: ClassVar[bool] = True
     """Whether the controls are the clamped action; if not, the task overrides `apply`."""
 
+    taped: ClassVar[bool] = False
+    """Whether what a task says (`apply` aside) may be recorded on the CPU and replayed, see `gmiflow.tasks.tape`: every
+    call makes the same tensor operations on the same memory (`start` and `observe_start`: for as many environments)
+    and nothing else, neither noise nor numbers that change."""
+
     joinable = True
 
     engine: Engine
+
+    start_numbers: int
+    """How many uniform numbers `start` makes a first state of; set by the class or in `prepare`."""
 
     start_columns: Tensor
     """The observation of a start per environment, f32 [num_env, O]. `observe_start` writes rows of it and may rely
@@ -88,7 +99,19 @@ class Task(Simulator):
         self.capturable = self.engine.capturable
         self._allocate_ports()
         self._allocate_counters()
+        # What a tensor of the CPU is to NumPy; asking torch for it costs more than what is then done with it.
+        self._array_of = Kept(Tensor.numpy)
         self.prepare(context)
+        self._lay_out_step()
+
+    def _lay_out_step(self) -> None:
+        """Decide how a step goes on after the physics."""
+        self._assess: Callable[[], None] = self._assess_step
+        self._begin: Callable[[Tensor], _Starts] = self._begin_episodes
+        if self.taped and self._context.device.type == "cpu":
+            self._assess = record(self._assess_step)
+            noise = torch.zeros(self._context.num_env, self.start_numbers)
+            self._begin = TapePerCount(self._begin_episodes, noise)
 
     def _allocate_ports(self) -> None:
         """What `step` takes and gives, and the state that it is made from."""
@@ -161,12 +184,11 @@ class Task(Simulator):
         """
 
     @abstractmethod
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """First state of an episode: qpos f32 [k, nq] and qvel f32 [k, nv], valid until the next call.
 
         Args:
-            env: i64 [k], local environments, or None for all. Randomness comes from
-                `reset_noise` with the same ``env``.
+            noise: f32 [k, start_numbers], uniform in [0, 1), which is all that differs between episodes.
         """
 
     def observe_start(self, qpos: Tensor, qvel: Tensor, out: Tensor) -> None:
@@ -198,10 +220,12 @@ class Task(Simulator):
 
     # Services for a task.
 
-    def reset_noise(self, width: int, env: Tensor | None) -> Tensor:
-        """Uniform numbers in [0, 1) for this step's restarts, f32 [k, width]."""
-        clock = self._clock if env is None else self._clock.index_select(0, env)
-        return self._context.noise.uniform("reset", clock, width, env)
+    def start_noise(self, env: Tensor | None) -> Tensor:
+        """Uniform numbers in [0, 1) for this step's starts of the environments ``env`` (None: of all)."""
+        clock = self._clock
+        if env is not None:
+            clock = torch.from_numpy(self._array_of(clock)[env.numpy()])
+        return self._context.noise.uniform("reset", clock, self.start_numbers, env)
 
     def remember(self, name: str, initial: Sequence[float]) -> Tensor:
         """Memory of the task per environment, f32 [num_env, len(initial)], set to ``initial`` at each episode start."""
@@ -230,12 +254,11 @@ class Task(Simulator):
         """Start every environment; return "obs"."""
         self._episode_step.zero_()
         self._action.zero_()
-        qpos, qvel = self.start(None)
+        qpos, qvel, obs = self._begin(self.start_noise(None))
         self.engine.write_where(self._every, qpos, qvel)
         for name, values in self._memory.items():
             values.copy_(self._first_memory[name])
-        self.observe_start(qpos, qvel, self.start_columns)
-        return {"obs": self._obs.copy_(self.start_columns)}
+        return {"obs": self._obs.copy_(obs)}
 
     @torch.inference_mode()
     def step(self, inputs: Ports) -> Ports:
@@ -245,31 +268,28 @@ class Task(Simulator):
         torch.clamp(action, -1.0, 1.0, out=self._action)
         self.apply(self._action)
         self.engine.step()
-        self._clock.add_(ONE_TICK)
-        self._episode_step.add_(ONE_STEP)
+        self._assess()
         if self.engine.masked:
-            self._finish_where()
+            self._restart_where(self._done)
         else:
-            self._finish()
+            # NumPy, here and in `_restart`: of few rows its calls cost a third of torch's.
+            rows = self._array_of(self._done).nonzero()[0]
+            if rows.size:
+                self._restart(torch.from_numpy(rows))
         return self._out
 
-    def _finish(self) -> None:
-        """Observe, judge and restart what has ended, by index."""
+    def _assess_step(self) -> None:
+        """Count the step, observe, judge, and find what has ended: a fixed sequence of operations on fixed buffers."""
+        self._clock.add_(ONE_TICK)
+        self._episode_step.add_(ONE_STEP)
         self.observe_into(self._now, self._columns)
         self.judge(self._now, self._columns, self._reward, self._terminated)
-        done = self._end_episodes()
-        self._obs.copy_(self._columns)
-        # NumPy, here and in `_restart`: of few rows its calls cost a third of torch's.
-        self._restart(torch.from_numpy(np.flatnonzero(done.numpy())))
+        self._end_episodes()
+        if not self.engine.masked:
+            self._obs.copy_(self._columns)
 
-    def _finish_where(self) -> None:
-        """As `_finish`, by mask: a fixed sequence of tensor operations on fixed buffers."""
-        self.observe_into(self._now, self._columns)
-        self.judge(self._now, self._columns, self._reward, self._terminated)
-        self._restart_where(self._end_episodes())
-
-    def _end_episodes(self) -> Tensor:
-        """Complete termination and truncation; return which environments ended, bool [num_env].
+    def _end_episodes(self) -> None:
+        """Complete termination and truncation; write which environments ended into ``_done``, bool [num_env].
 
         Physics that has blown up (an observation that is not finite, or as long as `DIVERGED`) ends the
         episode with reward 0, so that no such number reaches the learner.
@@ -286,32 +306,35 @@ class Task(Simulator):
         torch.where(self._sound, self._reward, self._nothing, out=self._reward)
         torch.ge(self._episode_step, self._episode_length, out=self._done)
         torch.gt(self._done, self._terminated, out=self._truncated)
-        return self._done.logical_or_(self._terminated)
+        self._done.logical_or_(self._terminated)
+
+    def _begin_episodes(self, noise: Tensor) -> _Starts:
+        """First states made of ``noise`` (f32 [k, start_numbers]) and their observations, valid until the next call."""
+        qpos, qvel = self.start(noise)
+        (obs,) = self._start_rows(noise.shape[0])
+        self.observe_start(qpos, qvel, obs)
+        return qpos, qvel, obs
 
     def _restart(self, env: Tensor) -> None:
-        """Restart the environments ``env`` (i64 [k]); costs nothing when there are none."""
-        if env.numel() == 0:
-            return
-        rows, count = env.numpy(), env.numel()
-        qpos, qvel = self.start(env)
+        """Restart the environments ``env`` (i64 [k])."""
+        qpos, qvel, obs = self._begin(self.start_noise(env))
         self.engine.write(env, qpos, qvel)
-        self._episode_step.numpy()[rows] = 0
+        rows, count = env.numpy(), env.numel()
+        array_of = self._array_of
+        array_of(self._episode_step)[rows] = 0
         for name, values in self._memory.items():
-            values.numpy()[rows] = self._first_memory[name].numpy()[:count]
-        (obs,) = self._start_rows(count)
-        self.observe_start(qpos, qvel, obs)
-        self._obs.numpy()[rows] = obs.numpy()
+            array_of(values)[rows] = array_of(self._first_memory[name])[:count]
+        array_of(self._obs)[rows] = array_of(obs)
 
     def _restart_where(self, done: Tensor) -> None:
         """As `_restart` for the environments where ``done`` holds, with shapes that never change."""
-        qpos, qvel = self.start(None)
+        qpos, qvel, obs = self._begin(self.start_noise(None))
         self.engine.write_where(done, qpos, qvel)
         self._episode_step.masked_fill_(done, 0)
         column = done.unsqueeze(1)
         for name, values in self._memory.items():
             torch.where(column, self._first_memory[name], values, out=values)
-        self.observe_start(qpos, qvel, self.start_columns)
-        torch.where(column, self.start_columns, self._columns, out=self._obs)
+        torch.where(column, obs, self._columns, out=self._obs)
 
     def watch(self) -> Tensor:
         """Have every step from now on write the measures of the task's goal, also before a restart.
@@ -320,6 +343,7 @@ class Task(Simulator):
             where: f32 [measures, num_env], in the order of ``info.goal.measures``.
         """
         self._measures = torch.zeros(len(self.info.goal.measures), self._context.num_env, device=self._context.device)
+        self._lay_out_step()
         return self._measures
 
     def observe(self) -> Ports:

@@ -26,10 +26,10 @@ START_NOISE = 0.05
 """Half width of the uniform noise on every position and velocity at the start of an episode."""
 
 
-def _start(task: Task, env: Tensor | None, angle: float) -> tuple[Tensor, Tensor]:
+def _start(noise: Tensor, angle: float) -> tuple[Tensor, Tensor]:
     """State at rest with the pole at ``angle``, plus uniform noise of +-`START_NOISE` on all four numbers."""
-    noise = task.reset_noise(4, env).mul(2.0 * START_NOISE).sub(START_NOISE)
-    qpos, qvel = noise[:, :2], noise[:, 2:]
+    state = noise.mul(2.0 * START_NOISE).sub(START_NOISE)
+    qpos, qvel = state[:, :2], state[:, 2:]
     qpos[:, 1].add_(angle)
     return qpos, qvel
 
@@ -54,6 +54,7 @@ class CartPole(Task):
     """
 
     info = CARTPOLE
+    start_numbers = 4
 
     def prepare(self, context: StageContext) -> None:
         """Keep the views."""
@@ -76,9 +77,9 @@ class CartPole(Task):
         """The pole's angle from the vertical, rad."""
         torch.abs(state.qpos[:, 1], out=out[0])
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Upright at rest, each number with uniform noise of +-0.05."""
-        return _start(self, env, angle=0.0)
+        return _start(noise, angle=0.0)
 
 
 class CartPoleSwingUp(Task):
@@ -89,6 +90,7 @@ class CartPoleSwingUp(Task):
     """
 
     info = CARTPOLE_SWING_UP
+    start_numbers = 4
 
     def prepare(self, context: StageContext) -> None:
         """Keep the views."""
@@ -116,6 +118,6 @@ class CartPoleSwingUp(Task):
         _, _, cosine, sine, _ = self._columns_of(obs)
         torch.atan2(sine, cosine, out=out[0]).abs_()
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Hanging at rest, each number with uniform noise of +-0.05."""
-        return _start(self, env, angle=math.pi)
+        return _start(noise, angle=math.pi)

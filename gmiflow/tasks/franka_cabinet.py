@@ -55,6 +55,7 @@ class FrankaCabinet(Task):
 
     info = FRANKA_CABINET
     direct = False
+    start_numbers = ROBOT
 
     def prepare(self, context: StageContext) -> None:
         """Read limits and places from the model; make the buffers and the servo targets."""
@@ -157,9 +158,8 @@ class FrankaCabinet(Task):
         opening = obs[:, DRAWER_POSITION]
         out[0], out[1] = opening, opening >= OPENED_M
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Everything at rest, the drawer closed; arm and fingers at their default +-0.125, kept inside the limits."""
-        noise = self.reset_noise(ROBOT, env)
         count = noise.shape[0]
         qpos, robot = self._start_qpos[:count], self._start_targets[:count]
         torch.add(self._lowest_start, noise, alpha=2.0 * START_NOISE, out=robot)

@@ -79,6 +79,8 @@ class Locomotion(Task):
     The observation starts with the torso's numbers, the scaled positions and the scaled velocities of the hinges.
     """
 
+    taped = True
+
     start_height_m: ClassVar[float]
     spin_scale: ClassVar[float]
     joint_velocity_scale: ClassVar[float]
@@ -90,6 +92,7 @@ class Locomotion(Task):
         assert (model.jnt_type[1:] == int(mujoco.mjtJoint.mjJNT_HINGE)).all(), "every joint but the first is a hinge"
         self._lower, self._upper = limits.unbind(1)
         self._joints = int(limits.shape[0])
+        self.start_numbers = 2 * self._joints
         # Scaled position = (2 q - upper - lower) / (upper - lower).
         self._joint_scale = 2.0 / (self._upper - self._lower)
         self._joint_offset = -(self._upper + self._lower) / (self._upper - self._lower)
@@ -166,13 +169,12 @@ class Locomotion(Task):
         """The torso's velocity along +x, where the target is, m/s."""
         out[0] = state.qvel[:, 0]
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Torso upright at rest over the origin; joints near their default with uniform noise.
 
         Positions: default +-0.2 rad, kept inside the limits; velocities: +-0.1 rad/s. The default is
         the angle nearest to 0 that the limits allow.
         """
-        noise = self.reset_noise(2 * self._joints, env)
         for_angles, for_rates = noise.chunk(2, 1)
         qpos, qvel, angles, rates = self._starts(noise.shape[0])
         torch.add(self._lowest_angle, for_angles, alpha=2.0 * JOINT_POSITION_NOISE, out=angles)

@@ -62,6 +62,7 @@ class ShadowHand(Task):
     info = SHADOW_HAND
     derived = ("sensordata", "qfrc_actuator", "qfrc_passive", "qfrc_constraint")
     direct = False
+    start_numbers = JOINTS + 7
 
     def prepare(self, context: StageContext) -> None:
         """Read limits from the model; make the buffers and the memory of the goals."""
@@ -170,12 +171,11 @@ class ShadowHand(Task):
         torch.where(self._reached, self._new_goal, self._goal.T, out=self._goal.T)
         self._observe_goal(self._goal, obs)
 
-    def start(self, env: Tensor | None) -> tuple[Tensor, Tensor]:
+    def start(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Everything at rest, the cube in the air over the palm; cube and goal turned anyhow.
 
         Joints: uniform in 0.2 of lower to 0.2 of upper limit, coupled ones alike; cube: +-0.01 m in each direction.
         """
-        noise = self.reset_noise(JOINTS + 7, env)
         qpos, qvel, goal = self._start_state(noise.shape[0])
         torch.addcmul(self._lowest_angle, noise[:, :JOINTS], self._angle_span, out=qpos[:, :JOINTS])
         for follower, leader in self._coupled:
