@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gmiflow import resources
+from gmiflow.commands.output import write_output
 from gmiflow.commands.report import ERRORS_FOUND, show
 from gmiflow.diagnostics import Diagnostic, closest
 from gmiflow.reference import reference
@@ -36,10 +37,7 @@ def command(module: str, output: str | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"cannot write {output}: {error.strerror}") from error
+    write_output(output, text)
 
 
 def _find(module: str) -> tuple[Path, str]:

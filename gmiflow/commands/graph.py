@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gmiflow.commands.options import chosen_options, compile_options
+from gmiflow.commands.output import write_output
 from gmiflow.commands.report import ERRORS_FOUND, show
 from gmiflow.graphs.diagram import Diagram, diagram
 from gmiflow.graphs.svg import svg
@@ -36,10 +37,7 @@ def command(file: str, form: str | None, output: str | None, **chosen: Any) -> N
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"cannot write {output}: {error.strerror}") from error
+    write_output(output, text)
 
 
 def _form_of(output: str | None) -> str:

@@ -11,6 +11,7 @@ import click
 
 from gmiflow.commands import plan_surface, what_if
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
+from gmiflow.commands.output import write_output
 from gmiflow.commands.plan_answer import Answer, answer
 from gmiflow.commands.plan_changes import changes, predicted_ratio
 from gmiflow.commands.plan_report import Difference, Report, report
@@ -133,10 +134,7 @@ def _write(content: str, output: str | None) -> None:
     if output is None:
         click.echo(content, nl=False)
         return
-    try:
-        Path(output).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"cannot write {output}: {error.strerror}") from error
+    write_output(output, content)
 
 
 def _form_of(output: str | None) -> str:

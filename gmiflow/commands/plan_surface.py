@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gmiflow.commands.output import replace_output, write_output
 from gmiflow.commands.plan_report import Report, Row
 from gmiflow.graphs.surface import Cell, Kind, Surface, svg
 
@@ -36,15 +37,12 @@ def write(report: Report, file: str) -> None:
     found = surface(report)
     if not found.cells:
         raise click.UsageError("--surface: nothing was searched, so there is no surface")
-    try:
-        if Path(file).suffix == ".png":
-            from gmiflow.graphs.surface_png import write_png
+    if Path(file).suffix == ".png":
+        from gmiflow.graphs.surface_png import write_png
 
-            write_png(found, Path(file))
-        else:
-            Path(file).write_text(svg(found), encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"cannot write {file}: {error.strerror}") from error
+        replace_output(file, lambda path: write_png(found, path))
+    else:
+        write_output(file, svg(found))
 
 
 def surface(report: Report) -> Surface:

@@ -13,6 +13,7 @@ import click
 from gmiflow.commands.durations import Duration
 from gmiflow.commands.options import chosen_options, compile_options
 from gmiflow.commands.report import finish
+from gmiflow.commands.run_place import unwritable
 from gmiflow.hardware import detect
 from gmiflow.pipeline import compile_file
 
@@ -103,6 +104,6 @@ def _recalibrate(run_dir: Path, keep: str | None, output: str) -> None:
     except RecalibrationError as problem:
         raise click.UsageError(str(problem)) from problem
     except OSError as error:
-        raise click.UsageError(f"cannot write the profile: {error.filename}: {error.strerror}") from error
+        raise unwritable("the profile", Path(error.filename or run_dir), error) from error
     click.echo(f"{measured.point}: {result(measured)}", err=True)
     _print(profile, path, output, ended="recalibrated", new=1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
 from gmiflow.commands.profile_view import choose_view, result
 from gmiflow.commands.report import unless_unwritable
+from gmiflow.commands.run_place import unwritable
 from gmiflow.commands.run_view import duration
 from gmiflow.hardware import Hardware
 from gmiflow.ir.workflow import Target, Workflow
@@ -34,7 +36,7 @@ def measure(request: Request) -> Outcome:
         with choose_view(request.budget_s, terminal=sys.stderr.isatty()) as on_step:
             outcome = profile_workflow(request, on_step)
     except OSError as error:
-        raise click.UsageError(f"cannot write the profile: {error.filename}: {error.strerror}") from error
+        raise unwritable("the profile", Path(error.filename or store.folder()), error) from error
     with unless_unwritable():
         for text in _summary(request, outcome):
             click.echo(text, err=True)
@@ -76,7 +78,7 @@ def _summary(request: Request, outcome: Outcome) -> list[str]:
         kept = f"what was measured is kept, and {_AGAIN}" if points else "nothing was measured"
         lines = [f"interrupted after {outcome.new} points; {kept}"]
     elif outcome.ended == "budget":
-        lines.append(f"the budget of {duration(request.budget_s)} is spent; {_AGAIN}")
+        lines.append(f"nothing more fits into the budget of {duration(request.budget_s)}; {_AGAIN}")
     if outcome.ended != "interrupted" and any(item.status == "ok" for item in outcome.profile.measurements):
         lines.append(_chosen(request.workflow, request, outcome))
     return lines

@@ -125,9 +125,11 @@ def claimed(directory: Path, option: str = "--run-dir") -> Generator[None]:
             ) from error
         except OSError:
             pass  # a file system without locks: two runs at once are not noticed there
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        try:
+            os.truncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
+        except OSError as error:
+            raise unwritable("the run directory", directory, error) from error
         yield
 
 

@@ -7,12 +7,11 @@ reader can look into it, and it is no part of a compilation: plans never depend 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from pathlib import Path
 
 from gmiflow.plan import LaunchPlan, PlanError
-from gmiflow.profiles.store import folder
+from gmiflow.profiles.store import folder, write_whole
 
 
 def path_of(plan: LaunchPlan) -> Path:
@@ -35,8 +34,5 @@ def load_plan(plan: LaunchPlan) -> LaunchPlan | None:
 def save_plan(plan: LaunchPlan) -> Path:
     """Keep a plan as the last one; its file. Raises OSError when it cannot be written."""
     path = path_of(plan)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(plan.to_json(), encoding="utf-8")
-    fresh.replace(path)
+    write_whole(path, plan.to_json())
     return path

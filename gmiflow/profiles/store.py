@@ -8,11 +8,13 @@ The compiler reads them, so a file that is damaged or cannot be read is as good 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -186,7 +188,7 @@ def change_workload(
     from gmiflow.profiles.workload import WorkloadProfile  # not worth it where nothing was measured
 
     path = workload_path(empty.source, empty.key)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with _locked(path.parent / LOCK):
         known = empty
         with contextlib.suppress(OSError, ValueError):
@@ -227,12 +229,31 @@ def _cache_name(source: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody sees half of it. Raises OSError when it cannot be written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file so that nobody sees half of it. Raises OSError, with the path, when it cannot be written."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
+        make_folder(path.parent)
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def require_writable(file: Path) -> None:
+    """Make the folder of a file and try to write there, before work is done that would be lost. Raises OSError."""
+    make_folder(file.parent)
+    try:
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it is there; OSError says "not a directory" where a file is in the way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error

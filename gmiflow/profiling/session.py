@@ -140,6 +140,8 @@ class _Session:
             measurements=(),
         )
         self._path = store.workload_path(self._empty.source, self._empty.key)
+        for file in (self._path, *([request.output] if request.output is not None else [])):
+            store.require_writable(file)
         self._forgets = request.fresh
         self.profile = self._empty if request.fresh else _known(request, self._empty)
         if self.profile.measurements:

@@ -55,6 +55,14 @@ def test_what_another_session_measures_meanwhile_is_kept(request_for):
     assert outcome.profile.at(point(48)) == other and outcome.profile.at(point(32)).status == "ok"
 
 
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(request_for, tmp_path):
+    (tmp_path / "file").touch()
+    steps = []
+    with pytest.raises(NotADirectoryError):
+        profile_workflow(request_for(output=tmp_path / "file" / "small.profile.json"), steps.append, asks(point(32)))
+    assert steps == []
+
+
 def test_a_session_keeps_what_it_measured_and_the_next_goes_on(request_for, project, tmp_path):
     steps = []
     output = tmp_path / "kept" / "small.profile.json"
