@@ -2,15 +2,16 @@
 
 Every learner takes rollouts of its own agents, computes the gradient of
 
-    -log p(a_t | s_t) A_t - entropy * H + value_coef * 1/2 (V(s_t) - R_t)^2        (means over the rollout)
+    -log p(a_t | s_t) A_t - entropy * H + value_coef * 1/2 (V(s_t) - R_t)^2 + bounds_loss * B   (means over the rollout)
 
 with ``R_t`` the discounted rewards to the end of the rollout and the value there, and ``A_t = R_t - V(s_t)``, and makes
 one step with it on parameters that all learners share, together with the statistics of the optimizer. None waits for
 the gradient of another.
 
-The gradient is that of PPO where the ratio of probabilities is 1: so the same kernels compute it. Observations and,
-with `normalize_value`, the returns that the value is trained on are normalised by statistics that are shared too. These
-are not in the paper, and without the latter CartPole does not learn to stay on its track.
+The gradient is that of PPO where the ratio of probabilities is 1: so the same kernels compute it. Not in the paper are
+``B``, the penalty on action means out of bounds (`gmiflow.rl.losses`), and the normalisation, by statistics that are
+shared too, of observations and, with `normalize_value`, of the returns that the value is trained on; without the latter
+CartPole does not learn to stay on its track.
 """
 
 from __future__ import annotations

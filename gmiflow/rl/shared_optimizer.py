@@ -14,6 +14,9 @@ from torch import Tensor
 
 __all__ = ["OPTIMIZERS", "SharedAdam", "SharedOptimizer", "SharedRMSprop"]
 
+_LEAST_NORM = 1e-12
+"""Keeps the division by a norm of 0 finite."""
+
 
 class SharedOptimizer(ABC):
     """One step at a time on shared parameters.
@@ -28,7 +31,7 @@ class SharedOptimizer(ABC):
         Args:
             flat: parameters.
             learning_rate: constant.
-            max_grad_norm: longer gradients are scaled to it.
+            max_grad_norm: longer gradients are scaled to it; above 0.
             epsilon: keeps the division by the root of the mean square finite.
         """
         self.epsilon = epsilon
@@ -44,7 +47,7 @@ class SharedOptimizer(ABC):
 
     def step(self, gradient: Tensor) -> None:
         """Clip ``gradient``, f32 [n], which stays as it is, and update parameters and statistics."""
-        scale = self._max_grad_norm / (torch.linalg.vector_norm(gradient) + 1e-12)
+        scale = self._max_grad_norm / (torch.linalg.vector_norm(gradient) + _LEAST_NORM)
         torch.mul(gradient, scale.clamp_(max=1.0), out=self._clipped)
         self._apply(self._clipped)
 
