@@ -139,18 +139,16 @@ class ApplyingTrainerRuntime(TrainerRuntime):
         """Change what is shared when its turn has come; then give the batch's slot back."""
         ledger = self._ledger
         learned = self._learned > self.iteration  # a user's loop may collect without learning
-        applied = False
-        while not applied:
+        while True:
             with self.context.turn.yielded():
                 self._wait_s += wait_for(ledger.may_apply, ledger.look)
             with ledger.applying() as version:
-                if version is None:
-                    continue
-                if learned:
-                    self._shared_trainer.apply()
-                self._publisher.publish(self._trainer.weights())
-                self._batcher.count_lags(version)
-                applied = True
+                if version is not None:  # else another trainer was faster, and has to be waited for
+                    if learned:
+                        self._shared_trainer.apply()
+                    self._publisher.publish(self._trainer.weights())
+                    self._batcher.count_lags(version)
+                    break
         self._batcher.release()
         if not learned:
             self._skip()
