@@ -17,7 +17,7 @@ from gmiflow.runtime.failure import GMI_DIED, GMI_SILENT, GPU_MEMORY
 from gmiflow.runtime.memory import device_bytes, host_bytes
 from gmiflow.runtime.processes import gpu_uuids
 from gmiflow.runtime.sm_activity import SMActivity
-from gmiflow.runtime.speed import WARM_UP, Rates, Speed
+from gmiflow.runtime.speed import Rates, Speed, warm_up_of
 from gmiflow.runtime.supervisor import Supervisor
 
 _NO_MEMORY = re.compile(
@@ -73,14 +73,15 @@ class Trial:
             pace: how long to look.
             deadline: on `time.monotonic`; later the trial ends with what it has.
         """
-        device = plan.target.device
+        on_gpu = plan.target.device == "cuda"
         self.stopped_by: int | None = None
         self.given_up = False
         self._point = point
         self._pace = pace
         self._deadline = deadline
         self._speeds = {
-            training.name: Speed(warm_up=WARM_UP[device], patience_s=pace.warm_up_s) for training in plan.trainings
+            training.name: Speed(warm_up=warm_up_of(training, on_gpu=on_gpu), patience_s=pace.warm_up_s)
+            for training in plan.trainings
         }
         self._uuids = gpu_uuids(plan.gmis)
         self._memory_before = device_bytes(self._uuids)

@@ -9,7 +9,7 @@ from gmiflow.plan import GMIPlan, TrainingPlan
 from gmiflow.runtime.events import Iteration
 from gmiflow.runtime.messages import Progress
 from gmiflow.runtime.serving_statistics import ServingStatistics
-from gmiflow.runtime.speed import WARM_UP, Speed
+from gmiflow.runtime.speed import Speed, warm_up_of
 
 WINDOW_EPISODES = 100
 """Mean returns are over at least so many of the latest episodes, when there are as many."""
@@ -62,7 +62,7 @@ class TrainingMerger:
         self.seconds = 0.0
         self.times: dict[int, dict[str, float]] = {gmi.id: {} for gmi in members}
         self._on_gpu = any(gmi.backend != "cpu" for gmi in members)
-        self.speed = Speed(warm_up=WARM_UP["cuda" if self._on_gpu else "cpu"])
+        self.speed = Speed(warm_up=warm_up_of(training, on_gpu=self._on_gpu))
         role = "simulator" if training.mode == "serve" else "trainer"
         named = {stage.name for stage in training.stages if stage.role == role}
         self._closing = {gmi.id for gmi in members if not named or named.intersection(gmi.stages)}

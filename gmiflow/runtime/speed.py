@@ -6,13 +6,33 @@ import statistics
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.events import Iteration
 
-WARM_UP = {"cpu": 2, "cuda": 5}
-"""First iterations that do not count: libraries load and caches fill; on a GPU the next ones are captured as graphs."""
+WARM_UP = 2
+"""First iterations that do not count: libraries load and caches fill."""
+
+UNTIL_REPLAYED = 3
+"""Iterations of a set of buffers until its CUDA graphs are replayed: two plain ones, and that of the capture."""
 
 WINDOWS = 5
 """Parts that the iterations are cut into, whose spread is told."""
+
+
+def warm_up_of(training: TrainingPlan, *, on_gpu: bool) -> int:
+    """First iterations of a training that do not count, because the rest will not be like them.
+
+    On a GPU every set of buffers has graphs of its own, and the sets take turns: two rollouts where they overlap with
+    updates or are timed step by step, and the slots of a channel where agents and trainers are apart.
+    """
+    if not on_gpu:
+        return WARM_UP
+    sets = 1
+    if training.execution == "overlap" or training.mode == "serve":
+        sets = 2
+    elif training.mapping == "ea_t":
+        sets = min(max(edge.depth for edge in training.edges), training.max_staleness) + 1
+    return WARM_UP + UNTIL_REPLAYED * sets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

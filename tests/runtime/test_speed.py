@@ -1,19 +1,23 @@
 """What a run measures of itself: speed after the warm-up, where the time went, memory; numbers worked out by hand."""
 
+import dataclasses
 import os
 import subprocess
 import sys
 
 import pytest
-from plans import training_plan
+from plans import EDGES, serve_plan, training_plan
 
 from gmiflow.plan import PredictionPlan
 from gmiflow.runtime.events import Iteration
+from gmiflow.runtime.execution.replay import WARM_UP
 from gmiflow.runtime.memory import device_bytes, host_bytes
 from gmiflow.runtime.merge import terms_of
 from gmiflow.runtime.messages import Progress
 from gmiflow.runtime.predicted import BEFORE, Memory, against, memory_of
-from gmiflow.runtime.speed import Speed
+from gmiflow.runtime.speed import Speed, warm_up_of
+
+DEEP = tuple(dataclasses.replace(edge, depth=2) for edge in EDGES)
 
 
 def iteration(number, seconds, **stage_s):
@@ -31,6 +35,22 @@ def iteration(number, seconds, **stage_s):
         episode_length=None,
         stage_s=stage_s,
     )
+
+
+@pytest.mark.parametrize(
+    ("training", "sets"),
+    [
+        (training_plan(), 1),
+        (training_plan(execution="overlap", mode="async", max_staleness=1), 2),
+        (serve_plan("dp_only").trainings[0], 2),
+        (training_plan(mapping="ea_t", mode="async", max_staleness=0), 1),
+        (training_plan(mapping="ea_t", mode="async", max_staleness=4, edges=DEEP), 3),
+    ],
+)
+def test_nothing_counts_before_every_set_of_buffers_has_its_graphs(training, sets):
+    """Sets take turns; each runs plainly, is captured in the next call, and is replayed from then on."""
+    assert warm_up_of(training, on_gpu=True) >= sets * (WARM_UP + 1)
+    assert warm_up_of(training, on_gpu=False) == 2
 
 
 def filled(*seconds, warm_up=2, **options):
