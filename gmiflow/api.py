@@ -117,6 +117,7 @@ class StageContext:
         precision: "f32", "tf32" or "bf16"; what matrix products may use.
         policy: for agents and trainers, the module that `Agent.make_policy` returned, on ``device``.
         max_staleness: policy versions that experience may be behind the trainer's policy.
+        deterministic: for agents, whether `Agent.act` takes the likeliest action instead of drawing one.
     """
 
     stage: str
@@ -135,6 +136,7 @@ class StageContext:
     precision: str = "f32"
     policy: nn.Module | None = None
     max_staleness: int = 0
+    deterministic: bool = False
 
 
 class Simulator(ABC):
@@ -196,6 +198,9 @@ class Agent(ABC):
 
     capturable: bool = False
     """True when `act` and `finish` only enqueue work on the current CUDA stream."""
+
+    acts_deterministically: bool = False
+    """True when `act` keeps to ``context.deterministic``; a workflow that asks for it refuses other agents."""
 
     @staticmethod
     @abstractmethod

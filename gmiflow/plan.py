@@ -141,6 +141,7 @@ class TrainingPlan:
         gmi: Python class "module:Class" that overrides the run loop, or None.
         update: "reduce" when trainers reduce their gradients and make the same update; "apply" when each applies
             its own to parameters in shared memory, without waiting for the others (`gmiflow.api.SharedTrainer`).
+        deterministic: in serving, the agent takes the likeliest action instead of drawing one.
         prediction: of the whole training, when a profile gave one; the generated programs do not hold it.
     """
 
@@ -161,6 +162,7 @@ class TrainingPlan:
     stages: tuple[StagePlan, ...]
     edges: tuple[EdgePlan, ...]
     update: Update = "reduce"
+    deterministic: bool = False
     prediction: PredictionPlan | None = None
 
 

@@ -67,6 +67,8 @@ def chosen_options(chosen: dict[str, Any]) -> Options:
             raise click.UsageError(f"--set {setting}: expected PATH=VALUE, for example --set num_env=8192")
         overrides.append((path.strip(), value.strip()))
     overrides += [(path, chosen[name]) for name, path in SHORTCUTS.items() if chosen.get(name) is not None]
+    if chosen.get("deterministic"):
+        overrides.append(("workflow.deterministic", "true"))
     return Options(
         workflow=chosen["workflow"],
         target=chosen["target"],

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gmiflow.plan import GMIPlan, Json, LaunchPlan, TrainingPlan
 
 SETTINGS = (
-    "mode", "max_staleness", "num_env", "horizon", "mapping", "execution", "precision", "seed", "iterations",
-    "checkpoint_every", "on_failure", "gmi", "stratum",
+    "mode", "max_staleness", "deterministic", "num_env", "horizon", "mapping", "execution", "precision", "seed",
+    "iterations", "checkpoint_every", "on_failure", "gmi", "stratum",
 )  # fmt: skip
 """Fields of a training that a plan's reader decides or is told about."""
 

@@ -38,22 +38,45 @@ def promise(plan: LaunchPlan) -> list[str]:
 
 
 def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
+    """One training: its size and how it is cut, its length, and what crosses between its GMIs."""
     gmis = plan.members(training.name)
-    kinds = sorted({group.kind for group in plan.collectives if group.training == training.name})
-    collective = f"gradients reduced by {', '.join(kinds)}" if kinds else "no collective"
-    channels = [channel for channel in plan.channels if channel.training == training.name]
-    acting = {channel.consumer for channel in channels} if training.mode == "serve" else set[int]()
-    if acting:
-        collective = f"steps cross by {', '.join(sorted({channel.kind for channel in channels}))}"
-    own = [gmi for gmi in gmis if gmi.id not in acting]
-    per_gmi = " or ".join(map(str, sorted({gmi.num_env for gmi in own}, reverse=True)))
-    count = f"{len(own)} GMI{'s' if len(own) > 1 else ''}"
-    count += f" that simulate{'s' if len(own) == 1 else ''}, {len(acting)} for their actions" if acting else ""
+    drawn = ", actions without exploration" if training.deterministic else ""
     return (
-        f"{training.name}: num_env {training.num_env} = {per_gmi} on each of {count}, horizon {training.horizon}, "
-        f"{training.iterations} iterations, seed {training.seed}; mapping {training.mapping}, "
-        f"execution {training.execution}, {collective}" + _sharing(plan, gmis)
+        f"{training.name}: num_env {training.num_env}{_cut(training, gmis)}, horizon {training.horizon}, "
+        f"{training.iterations} iterations, seed {training.seed}{drawn}; mapping {training.mapping}, "
+        f"execution {training.execution}, {_crossing(plan, training)}" + _sharing(plan, gmis)
     )
+
+
+def _cut(training: TrainingPlan, gmis: tuple[GMIPlan, ...]) -> str:
+    """Over how many GMIs the environments are spread; roles that are apart each take all of them."""
+    roles = {stage.name: stage.role for stage in training.stages}
+    simulate = [gmi for gmi in gmis if any(roles[name] == "simulator" for name in gmi.stages)]
+    others = len(gmis) - len(simulate)
+    if not others:
+        return _over(simulate)
+    one, several = ("simulates", "simulate") if training.mode == "serve" else ("collects", "collect")
+    rest = "for the actions" if training.mode == "serve" else "that trains" if others == 1 else "that train"
+    return f"{_over(simulate)} that {one if len(simulate) == 1 else several}, {others} {rest}"
+
+
+def _over(gmis: list[GMIPlan]) -> str:
+    """Number of GMIs, with the environments of each where there are several."""
+    if len(gmis) == 1:
+        return " on 1 GMI"
+    per_gmi = " or ".join(map(str, sorted({gmi.num_env for gmi in gmis}, reverse=True)))
+    return f" = {per_gmi} on each of {len(gmis)} GMIs"
+
+
+def _crossing(plan: LaunchPlan, training: TrainingPlan) -> str:
+    """What goes from one GMI to another, and how."""
+    reduced = sorted({group.kind for group in plan.collectives if group.training == training.name})
+    carried = sorted({channel.kind for channel in plan.channels if channel.training == training.name})
+    what = "steps" if training.mode == "serve" else "rollouts"
+    parts = [f"{what} cross by {', '.join(carried)}"] if carried else []
+    parts += [f"gradients reduced by {', '.join(reduced)}"] if reduced else []
+    parts += ["gradients applied one by one"] if training.update == "apply" else []
+    return ", ".join(parts) or "no collective"
 
 
 def _sharing(plan: LaunchPlan, gmis: tuple[GMIPlan, ...]) -> str:

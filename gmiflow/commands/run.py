@@ -58,6 +58,7 @@ class Job:
 @click.option(
     "--from", "policy", metavar="RUN", type=click.Path(), help="Serve the policy of a run directory or a checkpoint."
 )
+@click.option("--deterministic", is_flag=True, help="Serve the likeliest actions: --set workflow.deterministic=true.")
 @click.option("--run-dir", metavar="DIR", type=click.Path(), help="Default: runs/<workflow>-<date>-<time>.")
 @click.option("--no-profile", is_flag=True, help="Do not measure first when num_env = auto and nothing is known.")
 @click.option(
@@ -198,7 +199,11 @@ def _show_plan(job: Job) -> None:
     with unless_unwritable():
         for line in (*headline(job.plan), *promise(job.plan)):
             click.echo(line, err=True)
-        Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(table(job.plan))
+        console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+        with console.capture() as drawn:
+            console.print(table(job.plan))
+        for line in drawn.get().splitlines():
+            click.echo(line.rstrip(), err=True)
         if job.workflow is not None and (hint := run_profile.hint(job.workflow, job.plan)):
             click.echo(hint, err=True)
 
@@ -233,7 +238,8 @@ def _show_commands(job: Job, directory: Path, start: Start, launcher: Chosen) ->
         ids, first = [str(gmi.id) for gmi in gmis], gmis[0]
         click.echo(
             f"{'GMIs' if len(ids) > 1 else 'GMI'} {', '.join(ids)}: backend {first.backend}, CPUs {pinned}, "
-            f"{first.threads} threads: python {started} --rendezvous DIR --run-dir {directory}{again}"
+            f"{first.threads} thread{'s' if first.threads != 1 else ''}: "
+            f"python {started} --rendezvous DIR --run-dir {directory}{again}"
         )
     if launcher.name != "local":
         click.echo(f"started by: {_starter(job.plan, directory, launcher)}")

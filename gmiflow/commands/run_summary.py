@@ -21,6 +21,9 @@ def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Ch
         made = result.iterations.get(training.name, 0)
         value = result.mean_return.get(training.name)
         shown = "no episode ended" if value is None else f"mean return {value:,.1f}"
+        if not made and result.status == "failed":
+            click.echo(f"{training.name}: failed before an iteration was over, after {duration(result.wall_s)}")
+            continue
         speed = _speed(result.env_steps.get(training.name, 0), result.wall_s, result.training_s.get(training.name, 0.0))
         click.echo(f"{training.name}: {result.status} after {made} iterations, {shown}, {speed}")
         if (serving := result.serving.get(training.name)) is not None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -47,7 +48,7 @@ class LineView:
         elif isinstance(event, Iteration):
             self._iteration(event)
         elif isinstance(event, Checkpoint):
-            click.echo(f"{event.training}: checkpoint {event.path}", err=True)
+            click.echo(f"{event.training}: checkpoint {nearby(event.path)}", err=True)
         elif isinstance(event, Replacing | Restarting | Slow | Stopping):
             click.echo(notice(event), err=True)
 
@@ -133,9 +134,11 @@ class Rate:
         """Give a new iteration ``weight`` against all before."""
         self._weight = weight
         self._values: dict[str, float] = {}
+        self._serves = False
 
     def add(self, event: Iteration) -> None:
         """Count an iteration."""
+        self._serves = bool(event.serving)
         new = {
             "steps": float(event.env_steps),
             "seconds": event.seconds,
@@ -155,9 +158,11 @@ class Rate:
     def text(self) -> str:
         """Environment steps per second, and where the time goes."""
         values = self._values
-        parts = {name: values[name] for name in ("collect", "learn", "communicate")}
-        total = sum(parts.values()) or 1.0
-        split = " ".join(f"{name} {part / total:.0%}" for name, part in parts.items())
+        names = {"collect": "collect", "learn": "learn", "communicate": "communicate"}
+        if self._serves:  # nobody learns; what is not the GMI's own work is waiting for actions
+            names = {"collect": "at work", "communicate": "waiting"}
+        total = sum(values[name] for name in names) or 1.0
+        split = " ".join(f"{word} {values[name] / total:.0%}" for name, word in names.items())
         return f"{values['steps'] / max(values['seconds'], 1e-9):,.0f} env steps/s ({split})"
 
 
@@ -165,7 +170,8 @@ def started_text(event: Started) -> str:
     """When everything is set up."""
     resumed = {name: iteration for name, iteration in event.iteration.items() if iteration}
     after = f", going on after iteration {max(resumed.values())}" if resumed else ""
-    first = f"started {len(event.cpus)} GMIs in {event.start_s:.1f} s{after}"
+    count = len(event.cpus)
+    first = f"started {count} GMI{'s' if count != 1 else ''} in {event.start_s:.1f} s{after}"
     fresh = [
         f"  {name}: the checkpoint holds no state of the simulator, whose class has no `state_dict`; "
         "weights and optimizer go on, the environments start new episodes"
@@ -205,6 +211,12 @@ def episode_text(event: Iteration) -> str:
     if event.mean_return is None or event.episode_length is None:
         return "no episode ended yet"
     return f"return {event.mean_return:,.1f}  episode length {event.episode_length:,.0f}"
+
+
+def nearby(path: Path) -> str:
+    """A path as one would type it here: relative when it lies below the working directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def duration(seconds: float) -> str:

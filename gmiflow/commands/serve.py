@@ -36,6 +36,11 @@ _OTHER_FILES = 32
 )
 @click.option("--gmis", type=click.IntRange(1, 64), default=1, show_default=True, help="Workers with a policy each.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="auto: a GPU if any.")
+@click.option(
+    "--deterministic/--stochastic",
+    default=True,
+    help="The likeliest action, or one drawn as in training.  [default: deterministic]",
+)
 @click.option("--max-clients", type=click.IntRange(min=1), default=1024, show_default=True, help="Connections at once.")
 @click.option("--max-rows", type=click.IntRange(1, 65536), default=4096, show_default=True, help="Of one request.")
 @click.option("--max-in-flight", type=click.IntRange(min=1), default=16, show_default=True, help="Of one client.")
@@ -45,16 +50,16 @@ def command(run: Path, path: Path | None, token_file: Path | None, form: str, **
     """Answer action requests with the policy of RUN, a run directory or one checkpoint in it.
 
     Clients (`gmiflow.serving.PolicyClient`, or anything that speaks the protocol of the serving guide) send raw
-    observations and get actions without exploration. Whatever waits when a worker is free is one batch. A token is
-    made for every start unless --token-file names one. Ctrl-C or SIGTERM answers what was read and ends;
-    a second one ends at once.
+    observations and get actions, without exploration unless --stochastic asks for it. Whatever waits when a worker
+    is free is one batch. A token is made for every start unless --token-file names one. Ctrl-C or SIGTERM answers
+    what was read and ends; a second one ends at once.
     """
     place = Place(path or _folder(run) / "serve.sock", token_file)
     server = _server(run.resolve(), place.token, options)
-    serve_at(place, server, options["port"], form)
+    serve_at(place, server, options["port"], form, deterministic=options["deterministic"])
 
 
-def serve_at(place: Place, server: PolicyServer, port: int | None, form: str) -> None:
+def serve_at(place: Place, server: PolicyServer, port: int | None, form: str, *, deterministic: bool = True) -> None:
     """Serve until a signal comes; nothing of the place is left behind.
 
     Args:
@@ -62,6 +67,7 @@ def serve_at(place: Place, server: PolicyServer, port: int | None, form: str) ->
         server: not started yet.
         port: TCP port of the loopback address beside it, or None.
         form: "text" or "json", of what is said.
+        deterministic: whether the server's actions are without exploration, which is said.
 
     Raises:
         click.UsageError: another server has taken the place meanwhile.
@@ -69,7 +75,7 @@ def serve_at(place: Place, server: PolicyServer, port: int | None, form: str) ->
         SystemExit: a second signal came before everything was answered.
     """
     try:
-        asyncio.run(_serve(server, place, port, form))
+        asyncio.run(_serve(server, place, port, form, deterministic))
     finally:
         place.leave()
 
@@ -93,7 +99,9 @@ def _server(run: Path, token: str, options: dict[str, Any]) -> PolicyServer:
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
     torch.set_num_threads(1)  # a policy is small: threads would only wait for each other
     try:
-        runners = make_runners(run, options["training"], device, options["gmis"])
+        runners = make_runners(
+            run, options["training"], device, options["gmis"], stochastic=not options["deterministic"]
+        )
         observation, action = sizes(run, options["training"], runners[0])
     except GMIError as failure:
         finish([Diagnostic(code=failure.failure.code, message=failure.failure.message, span=None)])
@@ -126,18 +134,19 @@ def _affordable_clients(wanted: int) -> int:
     return clients
 
 
-async def _serve(server: PolicyServer, place: Place, port: int | None, form: str) -> None:
+async def _serve(server: PolicyServer, place: Place, port: int | None, form: str, deterministic: bool) -> None:
     stop = asyncio.Event()
     with _signals(stop):
         with place.taken():
             places = await server.start(path=place.path, port=port)
         terms = server.terms
         if form == "json":
-            _event("Ready", listening=places, observation=terms.observation, action=terms.action)
+            sizes = {"observation": terms.observation, "action": terms.action}
+            _event("Ready", listening=places, **sizes, deterministic=deterministic)
         else:
-            click.echo(
-                f"serving {terms.observation} numbers -> {terms.action} actions on {', '.join(places)}", err=True
-            )
+            how = "without exploration" if deterministic else "drawn as in training"
+            answers = f"observations of {_count(terms.observation, 'number')} with actions of {terms.action}, {how}"
+            click.echo(f"serving {answers}, on {', '.join(places)}", err=True)
         await stop.wait()
         await server.stop()
     totals = server.totals()
@@ -145,7 +154,12 @@ async def _serve(server: PolicyServer, place: Place, port: int | None, form: str
         _event("Stopped", **totals)
     else:
         latency = "".join(f", {name} {value} ms" for name, value in totals["latency_ms"].items() if value is not None)
-        click.echo(f"answered {totals['requests']} requests ({totals['rows']} rows){latency}", err=True)
+        requests, rows = _count(totals["requests"], "request"), _count(totals["rows"], "observation")
+        click.echo(f"answered {requests} ({rows}){latency}", err=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 @contextlib.contextmanager

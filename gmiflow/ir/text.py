@@ -10,7 +10,9 @@ from gmiflow.ir.workflow import Component, PortType, RecordType, Value, Workflow
 
 def workflow_text(workflow: Workflow) -> str:
     """The checked workflow: settings, target, and each component's stages and edges."""
-    mode = workflow.mode if workflow.mode != "async" else f"async {{ max_staleness = {workflow.max_staleness} }}"
+    mode: str = workflow.mode
+    mode += f" {{ max_staleness = {workflow.max_staleness} }}" if mode == "async" else ""
+    mode += " { deterministic = true }" if workflow.deterministic else ""
     target = workflow.target
     lines = [
         f"workflow {workflow.name}",

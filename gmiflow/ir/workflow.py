@@ -196,6 +196,8 @@ class Workflow:
     gmi: str | None
     target: Target
     components: tuple[Component, ...]
+    deterministic: bool = False
+    """Whether a workflow that serves takes the likeliest action instead of drawing one."""
     joint: int | Auto = "auto"
     """Trainings of a device that may share one simulator, 1 for none."""
     params: tuple[tuple[str, Value, str], ...] = ()

@@ -20,7 +20,7 @@ from gmiflow.lsp.symbols import (
     stage_type,
 )
 from gmiflow.passes.imports import Unit
-from gmiflow.passes.settings import ASYNC, EDGE, NEEDS, SIZING, STAGE, STAGE_TYPE, TARGET, WORKFLOW, Spec
+from gmiflow.passes.settings import EDGE, MODE_BLOCK, NEEDS, SIZING, STAGE, STAGE_TYPE, TARGET, WORKFLOW, Spec
 from gmiflow.passes.values import SCALARS
 from gmiflow.source import Span
 from gmiflow.syntax import ast
@@ -28,7 +28,7 @@ from gmiflow.syntax.words import AXES, DTYPES, FUNCTIONS
 
 TABLES: dict[str, Mapping[str, Spec]] = {
     "workflow": WORKFLOW,
-    "mode": ASYNC,
+    "mode": MODE_BLOCK,
     "sizing": SIZING,
     "edge": EDGE,
     "stage": STAGE,

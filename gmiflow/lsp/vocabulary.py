@@ -24,6 +24,7 @@ SETTINGS: Final[dict[str, str]] = {
     "`overlap` with the next rollout beside the update.",
     "workflow.on_failure": "What happens when a GMI fails: `stop` the run, or `restart` from the last checkpoint.",
     "workflow.gmi": "A GMI class of your own, in place of the one that comes with gmiflow.",
+    "mode.deterministic": "Whether a workflow that serves takes the likeliest action instead of drawing one.",
     "mode.max_staleness": "Policy versions that experience may be behind the policy that it trains.",
     "sizing.objective": "What sizing makes best: environment steps per second, or the time to a reward.",
     "sizing.batch": "Whether sizing may change the number of environments, and so the batch.",

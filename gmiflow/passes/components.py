@@ -26,6 +26,7 @@ def build(checked: CheckedWorkflow, target: Target, scope: UnitScope) -> Workflo
         sha256=hashlib.sha256(source.text.encode("utf-8", "replace")).hexdigest(),
         mode=settings["mode"],
         max_staleness=settings["max_staleness"],
+        deterministic=settings["deterministic"],
         num_env=settings["num_env"],
         horizon=settings["horizon"],
         seed=settings["seed"],

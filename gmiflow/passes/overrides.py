@@ -13,12 +13,12 @@ from typing import cast
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.passes.params import Given, UnitScope
 from gmiflow.passes.report import Report
-from gmiflow.passes.settings import ASYNC, SIZING, TARGET, WORKFLOW
+from gmiflow.passes.settings import MODE_BLOCK, SIZING, TARGET, WORKFLOW
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
 from gmiflow.syntax.parser import parse_value
 
-_WORKFLOW_FIELDS = (*WORKFLOW, *ASYNC, *SIZING)
+_WORKFLOW_FIELDS = (*WORKFLOW, *MODE_BLOCK, *SIZING)
 
 
 @dataclass(kw_only=True, slots=True)

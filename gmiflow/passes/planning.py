@@ -106,6 +106,7 @@ def _training(comm: CommWorkflow, component: Component) -> TrainingPlan:
         stages=tuple(_stage(stage) for stage in component.stages),
         edges=tuple(_edge(edge) for edge in component.edges),
         update=component.update,
+        deterministic=workflow.deterministic,
         prediction=sized.prediction,
     )
 

@@ -64,7 +64,11 @@ WORKFLOW: dict[str, Spec] = {
     "on_failure": Spec(type=enum("stop", "restart")),
     "gmi": Spec(type=PYTHON),
 }
-ASYNC: dict[str, Spec] = {"max_staleness": Spec(type=INT, minimum=0, maximum=MAX_STALENESS)}
+MODE_BLOCK: dict[str, Spec] = {
+    "max_staleness": Spec(type=INT, minimum=0, maximum=MAX_STALENESS),
+    "deterministic": Spec(type=BOOL),
+}
+"""What stands in braces behind a mode: `async { max_staleness = 2 }`, `serve { deterministic = true }`."""
 SIZING: dict[str, Spec] = {
     "objective": Spec(type=enum("throughput", "time_to_reward")),
     "batch": Spec(type=enum("fixed", "free")),

@@ -11,7 +11,7 @@ from gmiflow.ir.workflow import Sizing
 from gmiflow.passes.params import Given, UnitScope, a_role, fits_where
 from gmiflow.passes.python_entry import check_entry
 from gmiflow.passes.report import Report
-from gmiflow.passes.settings import ASYNC, PLACE, SIZING, WORKFLOW, Found, Spec, read_settings, split_body
+from gmiflow.passes.settings import MODE_BLOCK, PLACE, SIZING, WORKFLOW, Found, Spec, read_settings, split_body
 from gmiflow.passes.stages import StageOf, check_require
 from gmiflow.passes.wiring import Wiring
 from gmiflow.syntax import ast
@@ -28,7 +28,13 @@ _DEFAULTS: dict[str, Any] = {
     "on_failure": "stop",
     "gmi": None,
     "max_staleness": 0,
+    "deterministic": False,
 }
+_BELONGS: dict[str, tuple[str, str, str]] = {
+    "max_staleness": ("async", "no experience is stale", "..."),
+    "deterministic": ("serve", "actions are drawn from the policy that learns", "true"),
+}
+"""A setting in a mode's braces to its only mode, what the other modes do instead, and an example of a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +98,7 @@ class WorkflowChecker:
         mode = next((s for s in settings if s.name.text == "mode"), None)
         block = mode.block if mode is not None else None
         found |= read_settings(
-            block or (), ASYNC, self._scope, self._report, owner="a mode", overrides=_only(overrides, ASYNC)
+            block or (), MODE_BLOCK, self._scope, self._report, owner="a mode", overrides=_only(overrides, MODE_BLOCK)
         )
         self._require_where(settings, found, overrides)
         written = next((s.value for s in settings if s.name.text == "gmi"), None)
@@ -118,10 +124,10 @@ class WorkflowChecker:
         self, workflow: ast.Workflow, settings: list[ast.Setting], found: Mapping[str, Found], mode: str | None
     ) -> None:
         report = self._report
-        staleness = found.get("max_staleness")
-        if staleness is not None and mode not in ("async", None):
-            notes = [f"in `{mode}` no experience is stale; write `mode = async {{ max_staleness = ... }}`"]
-            report.add("E0407", "only `async` has `max_staleness`", staleness.name_span, notes=notes)
+        for name, (home, instead, example) in _BELONGS.items():
+            if name in found and mode not in (home, None):
+                notes = [f"in `{mode}` {instead}; write `mode = {home} {{ {name} = {example} }}`"]
+                report.add("E0407", f"only `{home}` has `{name}`", found[name].name_span, notes=notes)
         if workflow.name.text in self._scope.unit.module.broken:
             return
         trains = mode in ("sync", "async") or "mode" not in found  # a mode that is wrong asks for nothing more

@@ -31,9 +31,10 @@ def _tensor(ports: Mapping[str, Any], name: str) -> Tensor:
 
 
 class Actor(Agent):
-    """Samples actions from a Gaussian policy and records what the learner needs."""
+    """Samples actions from a Gaussian policy, or takes its mean, and records what the learner needs."""
 
     capturable = True
+    acts_deterministically = True
 
     def __init__(self, backend: Backend | None = None) -> None:
         """Make an actor; ``backend`` overrides the choice of `select_backend`."""
@@ -62,12 +63,16 @@ class Actor(Agent):
         self._step = torch.zeros((), dtype=torch.int64, device=context.device)
         backend = self._backend or select_backend(context.device)
         self._inference = backend.inference(self._policy, context.num_env, context.precision)
+        still = torch.zeros(context.num_env, self._width, device=context.device)  # no noise leaves the mean
+        self._still = still if context.deterministic else None
 
     @torch.no_grad()
     def act(self, inputs: Ports) -> Ports:
         """One step; see `gmiflow.api.Agent.act`."""
-        inference = self._inference
-        inference.act(_tensor(inputs, "obs"), self._noise.normal("action", self._step, self._width))
+        inference, noise = self._inference, self._still
+        if noise is None:
+            noise = self._noise.normal("action", self._step, self._width)
+        inference.act(_tensor(inputs, "obs"), noise)
         self._step.add_(1)
         return {"action": inference.experience["action"], "experience": inference.experience}
 

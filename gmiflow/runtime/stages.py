@@ -90,6 +90,18 @@ def _construct(plan: StagePlan, base: type[T], clock: StageClock) -> T:
     return charged(_instance(plan, base), plan, clock)
 
 
+def _agent(context: GMIContext, plan: StagePlan, clock: StageClock) -> Agent:
+    """An agent, before its setup; E0710 when it cannot act as the workflow wants."""
+    agent = _construct(plan, Agent, clock)
+    if context.training.deterministic and not agent.acts_deterministically:
+        raise error(
+            NOT_SUPPORTED,
+            f"`deterministic` is for agents that say `acts_deterministically = True`, and {plan.entry} does not",
+            "its `act` then takes the likeliest action where `context.deterministic` is true",
+        )
+    return agent
+
+
 def _instance(plan: StagePlan, base: type[T]) -> T:
     """What the entry of a stage makes."""
     return load_entry(plan.entry, base)()
@@ -120,7 +132,7 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     communicator = context.collective()
 
     clock.enter(clock.index(agent_plan.name))
-    agent = _construct(agent_plan, Agent, clock)
+    agent = _agent(context, agent_plan, clock)
     policy = _policy_of(agent, _stage_context(context, agent_plan, communicator, noise, None))
     acting = policy
     if context.training.execution == "overlap":  # the agent acts with older weights while the trainer writes new ones
@@ -186,7 +198,7 @@ def build_agents(
     agents: list[Agent] = []
     for env_offset, num_env in ranges:
         noise = CounterNoise(seed=context.training.seed, num_env=num_env, env_offset=env_offset, device=context.device)
-        agent = _construct(plan, Agent, clock)
+        agent = _agent(context, plan, clock)
         agent.setup(dataclasses.replace(whole, num_env=num_env, env_offset=env_offset, noise=noise, policy=policy))
         agents.append(agent)
     clock.enter(RUNTIME)
@@ -250,4 +262,5 @@ def _stage_context(
         precision=training.precision,
         policy=policy,
         max_staleness=training.max_staleness if training.execution == "overlap" or context.program.channels else 0,
+        deterministic=training.deterministic,
     )

@@ -78,7 +78,7 @@ class PolicyClient:
         return cls(folder / SOCKET_NAME, token, timeout_s=timeout_s)
 
     def act(self, observation: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Actions without exploration.
+        """Actions, without exploration unless the server was started with --stochastic.
 
         Args:
             observation: raw numbers, [O] or [rows, O]; at most ``terms.rows_limit`` rows.
@@ -94,10 +94,9 @@ class PolicyClient:
         single = np.ndim(observation) == 1
         rows = np.ascontiguousarray(np.atleast_2d(observation), dtype="<f4")
         if rows.ndim != 2 or rows.shape[1] != self.terms.observation or not 1 <= len(rows) <= self.terms.rows_limit:
-            raise ValueError(
-                f"expected [{self.terms.observation}] or [1 to {self.terms.rows_limit}, {self.terms.observation}], "
-                f"got {list(np.shape(observation))}"
-            )
+            size, most = self.terms.observation, self.terms.rows_limit
+            shape = list(np.shape(observation))
+            raise ValueError(f"expected observations of {size} numbers, [{size}] or [1 to {most}, {size}]; got {shape}")
         self._number = self._number % 0xFFFFFFFF + 1
         self._socket.sendall(protocol.frame(protocol.act(self._number, rows.tobytes())))
         number, answer = protocol.read_answer(self._receive())

@@ -12,7 +12,7 @@ import pytest
 from error_pages import MACHINE
 
 from gmiflow.passes.imports import MAX_IMPORT_DEPTH
-from gmiflow.passes.settings import ASYNC, EDGE, MODES, NEEDS, SIZING, STAGE, STAGE_TYPE, TARGET, WORKFLOW
+from gmiflow.passes.settings import EDGE, MODE_BLOCK, MODES, NEEDS, SIZING, STAGE, STAGE_TYPE, TARGET, WORKFLOW
 from gmiflow.pipeline import compile_file
 from gmiflow.source import Source
 from gmiflow.syntax.build_expressions import MAX_DEPTH
@@ -92,7 +92,7 @@ def test_block_is_formatted(block):
 
 
 def settings():
-    specs = {**WORKFLOW, **ASYNC, **SIZING, **EDGE, **STAGE, **STAGE_TYPE, **NEEDS, **TARGET}
+    specs = {**WORKFLOW, **MODE_BLOCK, **SIZING, **EDGE, **STAGE, **STAGE_TYPE, **NEEDS, **TARGET}
     yield from specs
     yield from ("base", "sizing", "place", "needs", "devices", *MODES)
     for spec in specs.values():

@@ -56,7 +56,9 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("serve")
     (path / "box.gmi").write_text(FILE)
     run = ("run", "box.gmi", "-w", "train", "--gmi-per-gpu", "1", "--run-dir", "trained")
-    for words in (run, ("run", "box.gmi", "-w", "serve", *SPLIT, "--from", "trained", "--run-dir", "served")):
+    serve = ("run", "box.gmi", "-w", "serve", "--from", "trained")
+    still = ("--set", "serve.iterations=1", "--deterministic", "--gmi-per-gpu", "1", "--run-dir", "still")
+    for words in (run, (*serve, *SPLIT, "--run-dir", "served"), (*serve, *still)):
         done = gmiflow(path, *words)
         assert done.returncode == 0, done.stderr
         (path / f"{words[-1]}.out").write_text(done.stdout + done.stderr)
@@ -105,10 +107,21 @@ def test_every_iteration_is_in_the_metrics_and_in_tensorboard(folder: Path) -> N
 
 def test_a_run_sums_up_what_it_served(folder: Path) -> None:
     text = (folder / "served.out").read_text()
-    assert "96 = 48 on each of 2 GMIs that simulate, 1 for their actions" in text
-    assert "steps cross by host" in text
+    assert "96 = 48 on each of 2 GMIs that simulate, 1 for the actions" in text
+    assert "steps cross by host" in text and "without exploration" not in text
+    assert "at work" in text and "waiting" in text and "learn" not in text.partition("started")[2]
     summary = next(line for line in text.splitlines() if "predictions per second" in line)
     assert "a step takes p50" in summary and "fairness" in summary and "over 2 GMIs" in summary
+
+
+def test_deterministic_actions_can_be_asked_for_at_the_command_line(folder: Path) -> None:
+    assert (
+        "num_env 96 on 1 GMI, horizon 8, 1 iterations, seed 0, actions without exploration;"
+        in (folder / "still.out").read_text()
+    )
+    plan = json.loads((folder / "still" / "plan.json").read_text())
+    assert [training["deterministic"] for training in plan["trainings"]] == [True]
+    assert "deterministic=True" in (folder / "still" / "programs" / "gmi_00.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +130,7 @@ def test_a_run_sums_up_what_it_served(folder: Path) -> None:
         (("-w", "serve", "--resume", "served"), 2, "serve serves and keeps no checkpoint to go on from; --from RUN"),
         (("-w", "train", "--from", "trained"), 2, "--from is for workflows with `mode = serve`"),
         (("-w", "serve", "--from", "nowhere"), 1, "E0707"),
+        (("-w", "train", "--deterministic"), 1, "only `serve` has `deterministic`"),
     ],
 )
 def test_where_weights_cannot_come_from(folder: Path, words: tuple[str, ...], code: int, said: str) -> None:

@@ -149,6 +149,36 @@ def test_actions_of_another_type_are_refused_by_the_agents_gmi() -> None:
     assert any("actor.action is declared f32[64, 2]" in failure.message for failure in failures)
 
 
+def with_agent(plan: LaunchPlan, entry: str, **params: Any) -> LaunchPlan:
+    training = plan.trainings[0]
+    agent = dataclasses.replace(training.stages[1], entry=entry, params=params)
+    return dataclasses.replace(
+        plan, trainings=(dataclasses.replace(training, stages=(training.stages[0], agent, *training.stages[2:])),)
+    )
+
+
+@pytest.mark.parametrize("mapping", ["dp_only", "mp_dp"])
+def test_deterministic_actions_are_the_means_of_the_policy(mapping: str) -> None:
+    """The module itself says what they are, for the state that the step before led to."""
+    plan = serve_plan(mapping, simulator="Recorded", deterministic=True, iterations=2)
+    runtimes, _ = ran(with_agent(plan, "gmiflow.rl.ppo:Actor", hidden=[8]))
+    simulator = runtimes[0].stages.simulator
+    assert isinstance(simulator, point_mass.Recorded)
+    policy = runtimes[-1]._policy
+    with torch.no_grad():
+        mean, deviation, _ = policy(torch.stack(simulator.states[:-1]))
+    assert deviation.min() > 0.9  # drawn actions would be far from the mean
+    torch.testing.assert_close(torch.stack(simulator.actions[1:]), mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mapping", ["dp_only", "mp_dp"])
+def test_an_agent_that_always_draws_is_refused_where_it_shall_not(mapping: str) -> None:
+    _, _, errors = run_in_threads(serve_plan(mapping, deterministic=True))
+    failures = [problem.failure for problem in errors if isinstance(problem, GMIError)]
+    assert {failure.code for failure in failures} >= {"E0710"}
+    assert any("point_mass:Actor does not" in failure.message for failure in failures)
+
+
 def test_quantiles_are_those_of_the_times() -> None:
     """1 ms to 100 ms: the nearest-rank percentiles are known, and buckets are 1 % wide."""
     counts = buckets(millisecond / 1000 for millisecond in range(1, 101))

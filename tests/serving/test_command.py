@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -62,6 +63,33 @@ def test_a_run_is_served_until_sigterm(run):
         assert process.returncode == 0 and stopped["event"] == "Stopped"
         assert (stopped["requests"], stopped["rows"], stopped["refused"]) == (2, 10, {})
         assert not token.exists() and not (run / "serve.sock").exists()
+
+
+def test_drawn_actions_are_asked_for(run):
+    """2,000 draws for one observation: their mean and deviation are the policy's within 5 standard errors."""
+    obs = np.array([0.01, -0.02, 0.03, 0.0], np.float32)
+    with torch.no_grad():
+        mean, deviation, _ = (value.item() for value in load_policy(run)(torch.tensor(obs)))
+    with serving(run, "--stochastic") as (_, ready), PolicyClient.of_run(run) as client:
+        assert ready["deterministic"] is False
+        drawn = client.act(np.tile(obs, (2000, 1)))
+    assert abs(drawn.mean() - mean) < 5 * deviation / 2000**0.5
+    assert abs(drawn.std() - deviation) < 5 * deviation / 4000**0.5
+
+
+def test_the_guides_python_runs(run, tmp_path, monkeypatch):
+    """What the guides say of a run of the quickstart holds for one."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "pole").symlink_to(run)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    with serving(run):
+        for page in ("serving.md", "using-a-policy.md"):
+            text = (ROOT / "docs" / "guides" / page).read_text(encoding="utf-8")
+            for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+                exec(compile(block, page, "exec"), names)
+    assert names["actions"].shape == (64, 1) and names["action"].shape == (1, 1)
+    assert (tmp_path / "pole.pt2").is_file()
 
 
 def test_no_answer_is_lost_when_it_stops_under_load(run):
