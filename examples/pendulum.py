@@ -16,6 +16,7 @@ class Pendulum(Simulator):
         self.age = torch.zeros(num_env, dtype=torch.int64, device=device)
         self.clock = torch.zeros((), dtype=torch.int64, device=device)  # counter of the noise
         self.never = torch.zeros(num_env, dtype=torch.bool, device=device)
+        self.spread = torch.tensor([1.0, 2.0], device=device)  # here: a copy from the host cannot be captured
 
     def reset(self):
         self.state.copy_(self.start())
@@ -40,7 +41,7 @@ class Pendulum(Simulator):
 
     def start(self):
         noise = self.context.noise.uniform("reset", self.clock, 2)  # per environment, in [0, 1)
-        return (noise - 0.5) * torch.tensor([1.0, 2.0], device=noise.device)
+        return (noise - 0.5) * self.spread
 
     def observe(self):
         angle, velocity = self.state.unbind(1)

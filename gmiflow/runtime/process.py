@@ -261,7 +261,8 @@ def explain(problem: Exception, program: Program, clock: StageClock) -> RuntimeF
     else:
         who = stage.name if stage is not None else f"GMI {program.gmi.id}"
         text = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
-        failure = RuntimeFailure(code=STAGE_RAISED, message=f"{who} raised {text}")
+        notes = tuple(getattr(problem, "__notes__", ()))
+        failure = RuntimeFailure(code=STAGE_RAISED, message=f"{who} raised {text}", notes=notes)
     return failure if stage is None else failure.at(stage.name, stage.file, stage.line)
 
 

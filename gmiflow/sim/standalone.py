@@ -37,7 +37,8 @@ class GeneratorNoise:
     """`gmiflow.api.Noise` from torch generators.
 
     Repeatable for one sequence of calls, but not the runtime's noise: its numbers depend on the
-    calls made before, so a slice of the environments sees other numbers than the whole.
+    calls made before, so a slice of the environments sees other numbers than the whole. A generator counts on
+    the host: on a GPU a step that draws from it cannot be captured.
     """
 
     def __init__(self, *, num_env: int, device: torch.device, seed: int) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from gmiflow.api import Simulator
 from gmiflow.evaluation.episodes import Arena
+from gmiflow.runtime.noise import CounterNoise
 from gmiflow.sim.standalone import standalone_context
 from gmiflow.tasks.cartpole import CartPole
 
@@ -103,7 +104,8 @@ def test_a_gpu_replays_the_same_episodes():
     outcomes = []
     for capturable in (True, False):
         task = CartPole()
-        task.setup(standalone_context(64, device="cuda", seed=3))
+        noise = CounterNoise(seed=3, num_env=64, env_offset=0, device=torch.device("cuda"))
+        task.setup(standalone_context(64, device="cuda", seed=3, noise=noise))
         task.capturable = capturable
         arena = Arena(task, num_env=64, device=torch.device("cuda"))
         outcomes.append([arena.play(lambda obs: torch.sign(obs[:, 2:3]), max_steps=500) for _ in range(2)])

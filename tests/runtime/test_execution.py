@@ -12,6 +12,7 @@ from point_mass import Actor, Learner, PointMass
 
 from gmiflow.api import StageContext
 from gmiflow.runtime.comm.collectives.local import LocalCollective
+from gmiflow.runtime.execution.replay import BROKEN_PROMISE, WARM_UP, Part
 from gmiflow.runtime.noise import CounterNoise
 
 ITERATIONS = 7
@@ -105,3 +106,15 @@ def _with_policy(context: StageContext, policy: torch.nn.Module) -> StageContext
     import dataclasses
 
     return dataclasses.replace(context, policy=policy)
+
+
+@pytest.mark.gpu
+def test_work_that_cannot_be_captured_is_said_to_break_the_promise():
+    side = torch.cuda.Stream()
+    part = Part("collect", lambda: torch.tensor([1.0, 2.0], device="cuda"), stream=side)
+    for _ in range(WARM_UP):
+        part()
+    with pytest.raises(RuntimeError) as raised:
+        part()
+    assert raised.value.__notes__ == [BROKEN_PROMISE]
+    torch.cuda.synchronize()

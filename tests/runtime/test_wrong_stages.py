@@ -112,6 +112,19 @@ def without(name: str) -> Callable[[Mapping], Mapping]:
 NOTHING = staticmethod(lambda ports: None)
 
 
+def test_what_is_noted_at_an_exception_is_told_too(monkeypatch):
+    def broken(ports):
+        problem = ValueError("no such thing")
+        problem.add_note("look there")
+        raise problem
+
+    monkeypatch.setattr(OddSimulator, "of_step", staticmethod(broken))
+    _, failure = run()
+    assert failure is not None and failure.stage == "sim"
+    assert failure.message == "sim raised ValueError: no such thing"
+    assert failure.notes == ("look there",)
+
+
 @pytest.mark.parametrize(
     ("owner", "call", "change", "message"),
     [

@@ -49,6 +49,14 @@ class Span:
         return self._start.elapsed_time(self._end) / 1000.0
 
 
+BROKEN_PROMISE = (
+    "it was being recorded as a CUDA graph, which `capturable = True` allows: work that waits for the device, copies "
+    "from the host (torch.tensor of numbers) or has shapes that depend on data belongs into `setup`; without that "
+    "attribute, or with `execution = eager`, everything runs as it is"
+)
+"""What is added to an error of a function that cannot be captured."""
+
+
 class Part(Generic[T]):
     """A function of static buffers that becomes a CUDA graph after `WARM_UP` calls.
 
@@ -137,8 +145,12 @@ class Part(Generic[T]):
         """Record the function's work without running it."""
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            self._result = self._function()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                self._result = self._function()
+        except Exception as problem:
+            problem.add_note(BROKEN_PROMISE)
+            raise
         if self._settle is not None:
             self._settle()
         self._graph = graph
