@@ -1,4 +1,4 @@
-"""Agents apart from trainers on one GPU: slots in its memory, mapped with CUDA IPC."""
+"""Agents apart from trainers on one GPU: slots in its memory, mapped with CUDA IPC; by PPO and by A3C."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ITERATIONS = 8
 
 
 def run(folder: Path, text: str, *options: str) -> tuple[dict, dict]:
-    """The plan and the report of CartPole with agents and trainers apart, on a GPU, with the file's text ``text``."""
+    """The plan and the report of an example with agents and trainers apart, on a GPU, with its text ``text``."""
     file = folder / "cartpole.gmi"
     file.write_text(text.replace("targets.cpu", "targets.h200"))
     words = ["--iterations", str(ITERATIONS), *options, "--run-dir", str(folder / "run")]
@@ -66,3 +66,17 @@ def test_without_staleness_the_weights_are_those_of_sync(tmp_path: Path, text: s
         folder.mkdir()
         found.append(run(folder, text, *options)[1]["weights"])
     assert found[0] == found[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("execution", ["eager", "graph"])
+def test_trainers_on_one_gpu_apply_their_gradients_to_one_policy(tmp_path: Path, execution: str) -> None:
+    """A3C: two trainers with an agent each; with `graph` the gradient has a graph for each of the two slots."""
+    text = (ROOT / "examples" / "cartpole_a3c.gmi").read_text()
+    words = ("--num-env", "1024", "--horizon", "16", "--execution", execution)
+    plan, training = run(tmp_path, text, *words)
+    assert [channel["kind"] for channel in plan["channels"]] == ["ipc", "ipc"]
+    assert training["execution"] == {"planned": execution, "collect": execution, "learn": execution}
+    assert training["weights"]["equal_on_all_gmis"]
+    assert sum(training["lags"].values()) == ITERATIONS * 2
+    assert max(map(int, training["lags"])) <= 3
