@@ -1,7 +1,7 @@
 """Optimizers whose parameters and statistics several learners share (Mnih et al. 2016, section 4 and supplement 8).
 
 Each learner brings a gradient of its own and makes one step on what all of them share; whoever calls sees to it that
-one does at a time. Everything lies in memory of the host.
+one does at a time. What is shared lies in memory of the host, and the step is made there, also beside a GPU.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ class SharedOptimizer(ABC):
         self._scratch, self._clipped = torch.empty_like(flat), torch.empty_like(flat)
 
     def adopt(self, flat: Tensor, state: Mapping[str, Tensor]) -> None:
-        """Use parameters and statistics that others use too, in place of the own."""
+        """Use parameters and statistics that others use too, in place of the own; they may be on another device."""
         self._flat, self.state = flat, dict(state)
+        self._scratch, self._clipped = torch.empty_like(flat), torch.empty_like(flat)
 
     def step(self, gradient: Tensor) -> None:
-        """Clip ``gradient``, f32 [n], which stays as it is, and update parameters and statistics."""
+        """Update parameters and statistics with ``gradient``, f32 [n] beside them, clipped; it stays as it is."""
         scale = self._max_grad_norm / (torch.linalg.vector_norm(gradient) + _LEAST_NORM)
         torch.mul(gradient, scale.clamp_(max=1.0), out=self._clipped)
         self._apply(self._clipped)

@@ -189,6 +189,19 @@ def test_rmsprop_by_hand():
     assert gradient.tolist() == [3.0, 4.0]
 
 
+@pytest.mark.parametrize("optimizer", [SharedAdam, SharedRMSprop])
+def test_an_optimizer_made_on_a_device_steps_where_the_shared_parameters_are(optimizer):
+    """A trainer's policy is on its GPU, and what is shared is not; here the device is one that holds no numbers."""
+    settings = {"learning_rate": 0.1, "max_grad_norm": 1.0, "epsilon": 1e-3}
+    gradient = torch.tensor([0.3, -0.4])
+    expected, shared = torch.ones(2), torch.ones(2)
+    optimizer(expected, **settings).step(gradient)
+    elsewhere = optimizer(torch.ones(2, device="meta"), **settings)
+    elsewhere.adopt(shared, optimizer(shared, **settings).state)
+    elsewhere.step(gradient)
+    assert torch.equal(shared, expected) and not torch.equal(shared, torch.ones(2))
+
+
 def test_adam_is_that_of_torch():
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(100, generator=generator)
