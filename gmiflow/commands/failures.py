@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.runtime.events import Failure
+from gmiflow.runtime.failure import CONSEQUENCES
 from gmiflow.source import Source, Span
 
 
-def as_diagnostic(event: Failure) -> Diagnostic:
-    """One failure of a run, with the last lines of the GMI's log."""
+def as_diagnostics(failures: Sequence[Failure]) -> list[Diagnostic]:
+    """The failures of a run, those first that explain the others.
+
+    What the survivors say, that they missed somebody, is kept short where it is known who: their logs tell no more.
+    """
+    causes = [event for event in failures if event.failure.code not in CONSEQUENCES]
+    others = [event for event in failures if event.failure.code in CONSEQUENCES]
+    return [as_diagnostic(event) for event in causes] + [as_diagnostic(event, tail=not causes) for event in others]
+
+
+def as_diagnostic(event: Failure, *, tail: bool = True) -> Diagnostic:
+    """One failure of a run, with the last lines of the GMI's log if ``tail``."""
     failure = event.failure
     who = f"GMI {event.gmi}: " if event.gmi is not None else ""
     where = f", in stage `{failure.stage}`" if failure.stage else ""
@@ -18,7 +30,7 @@ def as_diagnostic(event: Failure) -> Diagnostic:
     notes = [f"{event.reason}{where}", *failure.notes]
     if span is None and failure.file and failure.line:
         notes.append(f"declared at {failure.file}:{failure.line}")
-    if event.log_tail:
+    if event.log_tail and tail:
         notes.append("last lines of its log:")
         notes += [f"  {line}" for line in event.log_tail]
     if event.log is not None:

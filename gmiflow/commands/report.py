@@ -20,9 +20,9 @@ def color_wanted() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-def show(diagnostics: Sequence[Diagnostic], output: str = "text") -> None:
-    """Write diagnostics: text to stderr; JSON and SARIF, which are data, to stdout."""
-    ordered = in_order(diagnostics)
+def show(diagnostics: Sequence[Diagnostic], output: str = "text", *, by_place: bool = True) -> None:
+    """Write diagnostics, by place or as they come: text to stderr; JSON and SARIF, which are data, to stdout."""
+    ordered = in_order(diagnostics) if by_place else tuple(diagnostics)
     if output == "text":
         click.echo(render_text(ordered, color=color_wanted()), err=True, nl=False)
         return

@@ -19,7 +19,7 @@ import click
 from gmiflow.commands import run_place, run_profile
 from gmiflow.commands.compile import write
 from gmiflow.commands.durations import Duration
-from gmiflow.commands.failures import as_diagnostic
+from gmiflow.commands.failures import as_diagnostics
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.plan_view import headline, promise, table
@@ -310,9 +310,10 @@ def _run(job: Job, directory: Path, start: Start, output: str, launcher: Chosen)
             launcher=launcher.launcher(),
         )
     survived = result.exit_code == 0  # a run that was restarted
-    found = [as_diagnostic(failure) for failure in failures]
+    found = as_diagnostics(failures)
     with unless_unwritable():
-        show([dataclasses.replace(problem, severity="warning") if survived else problem for problem in found])
+        told = [dataclasses.replace(problem, severity="warning") if survived else problem for problem in found]
+        show(told, by_place=False)
         if output == "text":
             summarise(job.plan, result, directory, launcher)
     return result.exit_code

@@ -34,7 +34,7 @@ def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Ch
             count = len(replicas.trainings)
             click.echo(f"{replicas.name}: {count} replicas, mean return {replicas.mean_return:,.1f}{margin}")
     if result.restarts:
-        click.echo(f"restarted {result.restarts} times")
+        click.echo(f"restarted {result.restarts} time{'' if result.restarts == 1 else 's'}")
     click.echo(f"run directory {directory}")
     if result.status != "finished" and any(training.mode != "serve" for training in plan.trainings):
         click.echo(_how_to_go_on(plan, directory, launcher))

@@ -195,7 +195,8 @@ def _size(count: float) -> str:
 
 def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
     if not _fits(template, workflow):
-        message = f"mapping `{template}` does not fit a {workflow.mode} workflow"
+        article = "an" if workflow.mode == "async" else "a"
+        message = f"mapping `{template}` does not fit {article} {workflow.mode} workflow"
     else:
         message = f"mapping `{template}` is not supported yet"
     reason = (_WHY_NOT[template],) if workflow.mode == "async" and template in _WHY_NOT else ()

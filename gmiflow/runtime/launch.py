@@ -116,12 +116,12 @@ def run_plan(
 
 
 def _restartable(plan: LaunchPlan, supervisors: list[Supervisor]) -> bool:
-    """Whether the run goes on after how it ended: a failure that came after iterations, not one of the start."""
+    """Whether the run goes on after how it ended: not when it never got to an iteration, which it would not again."""
     wanted = any(training.on_failure == "restart" for training in plan.trainings)
     last = supervisors[-1]
     if not wanted or last.status != "failed" or last.stopped_by is not None or len(supervisors) > MAX_RESTARTS:
         return False
-    return any(merger.latest is not None for merger in last.mergers.values())
+    return any(merger.latest is not None for attempt in supervisors for merger in attempt.mergers.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -292,6 +292,13 @@ def test_a_run_that_fails_every_time_is_restarted_three_times(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("mark")
+def test_a_run_that_got_on_is_restarted_also_when_a_restart_fails_to_start(tmp_path: Path) -> None:
+    result, events = run(tmp_path, simulator="DyingAgain", checkpoint_every=1, on_failure="restart")
+    assert (result.status, result.exit_code, result.restarts) == ("finished", 0, 2)
+    assert [event.restart for event in only(events, Restarting)] == [1, 2]
+
+
+@pytest.mark.usefixtures("mark")
 def test_a_failure_of_the_first_iteration_is_not_repeated(tmp_path: Path) -> None:
     result, events = run(tmp_path, simulator="Dying", on_failure="restart")
     assert (result.status, result.restarts, only(events, Restarting)) == ("failed", 0, [])
