@@ -137,8 +137,11 @@ class BallBalance(Task):
         torch.lt(views.position_columns[2], DROPPED_M, out=terminated)
 
     def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
-        """The ball's distance from the goal, m; `judge` keeps it with 1 added."""
-        torch.sub(self._distance, ONE, out=out[0])
+        """Speed, m/s, horizontal and whole distance from the goal, m; `judge` keeps lengths with 1 added."""
+        x, y, _ = self._offset_columns
+        torch.sub(self._speed, ONE, out=out[0])
+        torch.hypot(x, y, out=out[1])
+        torch.sub(self._distance, ONE, out=out[2])
 
     def _cut(self, state: Snapshot, out: Tensor) -> _Views:
         qpos, qvel = state.qpos, state.qvel

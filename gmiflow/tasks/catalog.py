@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gmiflow.tasks.goals import (
+    HELD_BALL,
     OPENING,
-    RESTING_BALL,
     RUNNING,
     RUNNING_ON_TWO_FEET,
     TRACKING,
@@ -238,7 +238,7 @@ BALL_BALANCE = TaskInfo(
     horizon=16,
     reward_scale=0.1,
     solved="The falling ball is caught and comes to rest in the middle of the tray.",
-    goal=Goal(mean_return=280.0, survival=0.9, measures=(RESTING_BALL,)),
+    goal=Goal(mean_return=280.0, survival=0.9, measures=HELD_BALL),
     description="A tray on three legs catches a falling ball and brings it to rest in the middle.",
     observation=(
         ("actuated joint positions", 3),

@@ -49,15 +49,20 @@ def test_velocities_are_compared_in_the_frame_of_the_base():
 
 
 @pytest.mark.parametrize(
-    ("ball", "distance"), [((0.0, 0.0, 0.7), 0.0), ((0.3, -0.4, 0.7), 0.5), ((0.0, 0.0, 0.1), 0.6)]
+    ("ball", "offset", "distance"),
+    [((0.0, 0.0, 0.7), 0.0, 0.0), ((0.3, -0.4, 0.7), 0.5, 0.5), ((0.06, 0.08, 0.46), 0.1, 0.26)],
 )
-def test_the_ball_s_distance(ball, distance):
+def test_the_ball_s_distance_and_speed(ball, offset, distance):
     task = make_task(BallBalance, 1)
     qpos = torch.zeros(task.engine.model.nq)
     start = int(task.engine.model.joint("ball").qposadr[0])
     qpos[start : start + 7] = torch.tensor([*ball, *UPRIGHT])
-    state = snapshot(task, qpos.tolist(), memory={"targets": [0.0] * 3})
-    assert measured(task, state)["ball_distance"] == pytest.approx(distance, abs=1e-6)
+    qvel = torch.zeros(task.engine.model.nv)
+    velocity = int(task.engine.model.joint("ball").dofadr[0])
+    qvel[velocity : velocity + 3] = torch.tensor([0.2, -0.1, 0.2])
+    state = snapshot(task, qpos.tolist(), qvel.tolist(), memory={"targets": [0.0] * 3})
+    expected = {"ball_speed": 0.3, "ball_offset": offset, "ball_distance": distance}
+    assert measured(task, state) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(("opening", "opened"), [(0.0, 0.0), (0.29, 0.0), (0.31, 1.0), (0.395, 1.0)])
