@@ -81,7 +81,8 @@ class BareLoop:
 
 def stepper(task: Task, num_env: int, device: str, graph: bool) -> Callable[[int], None]:
     """A function that makes steps with random actions, eagerly or by replaying a CUDA graph."""
-    actions = torch.rand(ACTIONS, num_env, task.info.action_size, device=device) * 2.0 - 1.0
+    # Cut up front: picking one is work of this script, not of the task.
+    actions = (torch.rand(ACTIONS, num_env, task.info.action_size, device=device) * 2.0 - 1.0).unbind(0)
 
     def eager(steps: int) -> None:
         for step in range(steps):

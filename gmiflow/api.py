@@ -25,13 +25,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 __all__ = ["Agent", "Communicator", "Noise", "Ports", "SharedTrainer", "Simulator", "StageContext", "Trainer"]
 
 Ports: TypeAlias = "Mapping[str, Tensor | Mapping[str, Tensor]]"
 """Tensors by port name; a port of a record type holds a mapping from field name to tensor."""
+
+Integers: TypeAlias = "NDArray[np.int64]"
+Floats: TypeAlias = "NDArray[np.float32]"
 
 
 class Communicator(Protocol):
@@ -89,6 +94,10 @@ class Noise(Protocol):
             width: numbers per environment.
             env: i64 *local* environment ids of shape [k]; None means all of this slice.
         """
+        ...
+
+    def uniform_array(self, purpose: str, step: Integers, width: int, env: Integers) -> Floats:
+        """As :meth:`uniform` on the CPU, by NumPy; for a few environments the detour through tensors costs most."""
         ...
 
     def normal(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from gmiflow.api import Floats, Integers
 from gmiflow.hashing import Words, mix_, mix_int, mix_words_, signed
 
 __all__ = ["CounterNoise"]
@@ -85,6 +85,11 @@ class CounterNoise:
         (numbers,) = self._units(purpose, step, width, env, every=1)
         return numbers
 
+    def uniform_array(self, purpose: str, step: Integers, width: int, env: Integers) -> Floats:
+        """The same numbers as `uniform`, from and to arrays; on the CPU only."""
+        (numbers,) = self._units_by_numpy(purpose, step, width, env, every=1)
+        return numbers
+
     def normal(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Standard normal numbers by Box and Muller (1958); |z| < 5.77; see `gmiflow.api.Noise.normal`.
 
@@ -104,15 +109,27 @@ class CounterNoise:
 
     def _units(self, purpose: str, step: Tensor, width: int, env: Tensor | None, *, every: int) -> list[Tensor]:
         """The uniform numbers 0 .. width - 1 dealt in turn to ``every`` tensors, each f32 [k, width / every]."""
-        offsets = [self._offsets(first, every, width) for first in range(every)]
         if self._by_numpy:
-            all_keys = self._words_of(self._keys_of(purpose, None))
-            keys = all_keys if env is None else all_keys[env.numpy()]
-            return _units_by_numpy(keys, step.numpy(), [self._words_of(offset) for offset in offsets])
+            rows = None if env is None else env.numpy()
+            numbers = self._units_by_numpy(purpose, step.numpy(), width, rows, every=every)
+            return [torch.from_numpy(part) for part in numbers]
+        offsets = [self._offsets(first, every, width) for first in range(every)]
         keys = self._keys_of(purpose, env)
         state = mix_((step.to(torch.int32) * signed(_STEP_STRIDE)).bitwise_xor(keys)).unsqueeze(1)
         bits = [mix_(state + offset) for offset in offsets]
         return [b.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(_UNIT) for b in bits]
+
+    def _units_by_numpy(
+        self, purpose: str, step: Integers, width: int, env: Integers | None, *, every: int
+    ) -> list[Floats]:
+        """As torch does it in `_units`, bit for bit."""
+        keys = self._words_of(self._keys_of(purpose, None))
+        state = step.astype(np.uint32).reshape(-1)  # the low 32 bits
+        np.multiply(state, _STEP_FACTOR, out=state)
+        state = mix_words_(np.bitwise_xor(state, keys if env is None else keys[env]))[:, np.newaxis]
+        offsets = [self._words_of(self._offsets(first, every, width)) for first in range(every)]
+        bits = [mix_words_(np.add(state, offset)) for offset in offsets]
+        return [np.right_shift(word, _EIGHT).astype(np.float32) * _UNIT_FACTOR for word in bits]
 
     def _words_of(self, constant: Tensor) -> Words:
         """The memory of an int32 tensor that is kept for life, as unsigned words."""
@@ -158,12 +175,3 @@ class CounterNoise:
         first, last = self.env_offset, self.env_offset + self.num_env
         ids = torch.arange(first, last, dtype=torch.int32, device=self.device)
         return mix_(ids.mul_(signed(_ENVIRONMENT_STRIDE)).add_(signed(base)))
-
-
-def _units_by_numpy(keys: Words, step: NDArray[np.int64], offsets: list[Words]) -> list[Tensor]:
-    """As torch does it in `CounterNoise._units`, bit for bit; keys [k], step [] or [k]."""
-    state = step.astype(np.uint32).reshape(-1)  # the low 32 bits
-    np.multiply(state, _STEP_FACTOR, out=state)
-    state = mix_words_(np.bitwise_xor(state, keys))[:, np.newaxis]
-    bits = [mix_words_(np.add(state, offset)) for offset in offsets]
-    return [torch.from_numpy(np.right_shift(word, _EIGHT).astype(np.float32) * _UNIT_FACTOR) for word in bits]

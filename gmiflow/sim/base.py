@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gmiflow.api import Floats, Integers
+
 if TYPE_CHECKING:
     import mujoco
 
@@ -87,8 +89,10 @@ class Engine(ABC):
         """Advance every simulation by the substeps of one control step, with `ctrl` held."""
 
     @abstractmethod
-    def write(self, env: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+    def write(self, env: Tensor | Integers, qpos: Tensor | Floats, qvel: Tensor | Floats) -> None:
         """Set the state of some simulations and forget their solver's warm start.
+
+        Tensors, or arrays with the same content.
 
         Args:
             env: i64 [k], the simulations.

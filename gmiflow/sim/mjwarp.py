@@ -32,6 +32,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from gmiflow.api import Floats, Integers
 from gmiflow.sim.base import Engine, EngineSpec
 
 __all__ = ["MjwarpEngine", "measure_buffers"]
@@ -159,11 +160,12 @@ class MjwarpEngine(Engine):
             known = self._streams[stream.cuda_stream] = wp.stream_from_torch(stream)
         return known
 
-    def write(self, env: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+    def write(self, env: Tensor | Integers, qpos: Tensor | Floats, qvel: Tensor | Floats) -> None:
         """Set the state of the simulations ``env``."""
-        self.qpos.index_copy_(0, env, qpos)
-        self.qvel.index_copy_(0, env, qvel)
-        self._views["qacc_warmstart"].index_fill_(0, env, 0.0)
+        rows = torch.as_tensor(env, device=self._device)
+        self.qpos.index_copy_(0, rows, torch.as_tensor(qpos, device=self._device))
+        self.qvel.index_copy_(0, rows, torch.as_tensor(qvel, device=self._device))
+        self._views["qacc_warmstart"].index_fill_(0, rows, 0.0)
 
     def write_where(self, mask: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Set the state of the simulations where ``mask`` holds."""

@@ -20,6 +20,7 @@ import torch
 from mujoco.batch import Batch
 from torch import Tensor
 
+from gmiflow.api import Floats, Integers
 from gmiflow.sim.base import Engine, EngineSpec, by_column
 
 __all__ = ["MujocoEngine"]
@@ -63,15 +64,16 @@ class MujocoEngine(Engine):
 
     def step(self) -> None:
         """Advance every simulation by ``substeps`` physics steps and refresh the tensors."""
-        np.copyto(*self._inputs)
+        controls, ctrl = self._inputs
+        controls[...] = ctrl
         self._batch.step(nstep=self._substeps)
         for tensor, rows in self._outputs:
-            np.copyto(tensor, rows, casting="same_kind")
+            tensor[...] = rows
 
-    def write(self, env: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+    def write(self, env: Tensor | Integers, qpos: Tensor | Floats, qvel: Tensor | Floats) -> None:
         """Set the state of the simulations ``env``."""
         # Few rows as a rule, for which an assignment in NumPy costs a third of torch's index_copy_.
-        rows, positions, velocities = env.numpy(), qpos.numpy(), qvel.numpy()
+        rows, positions, velocities = (np.asarray(given) for given in (env, qpos, qvel))
         for array in self._positions:
             array[rows] = positions
         for array in self._velocities:

@@ -12,7 +12,7 @@ import zlib
 import torch
 from torch import Tensor
 
-from gmiflow.api import Noise, StageContext
+from gmiflow.api import Floats, Integers, Noise, StageContext
 
 __all__ = ["GeneratorNoise", "SoloCommunicator", "standalone_context"]
 
@@ -51,6 +51,10 @@ class GeneratorNoise:
     def uniform(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Uniform numbers in [0, 1), f32 [k, width]."""
         return torch.rand(self._rows(env), width, generator=self._generator(purpose), device=self._device)
+
+    def uniform_array(self, purpose: str, step: Integers, width: int, env: Integers) -> Floats:
+        """Uniform numbers in [0, 1), f32 [k, width]."""
+        return self.uniform(purpose, torch.from_numpy(step), width, torch.from_numpy(env)).numpy()
 
     def normal(self, purpose: str, step: Tensor, width: int, env: Tensor | None = None) -> Tensor:
         """Standard normal numbers, f32 [k, width]."""

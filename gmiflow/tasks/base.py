@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gmiflow.api import Ports, Simulator, StageContext
+from gmiflow.api import Floats, Integers, Ports, Simulator, StageContext
 from gmiflow.sim.base import Engine, EngineSpec, by_column, create_engine
 from gmiflow.tasks.catalog import TaskInfo
 from gmiflow.tasks.operands import FirstRows, Kept, number
@@ -107,7 +107,7 @@ class Task(Simulator):
     def _lay_out_step(self) -> None:
         """Decide how a step goes on after the physics."""
         self._assess: Callable[[], None] = self._assess_step
-        self._begin: Callable[[Tensor], _Starts] = self._begin_episodes
+        self._begin: Callable[[Tensor | Floats], _Starts] = self._begin_episodes
         if self.taped and self._context.device.type == "cpu":
             self._assess = record(self._assess_step)
             noise = torch.zeros(self._context.num_env, self.start_numbers)
@@ -220,12 +220,9 @@ class Task(Simulator):
 
     # Services for a task.
 
-    def start_noise(self, env: Tensor | None) -> Tensor:
-        """Uniform numbers in [0, 1) for this step's starts of the environments ``env`` (None: of all)."""
-        clock = self._clock
-        if env is not None:
-            clock = torch.from_numpy(self._array_of(clock)[env.numpy()])
-        return self._context.noise.uniform("reset", clock, self.start_numbers, env)
+    def start_noise(self) -> Tensor:
+        """What `start` would get in this step for every environment, f32 [num_env, start_numbers]."""
+        return self._context.noise.uniform("reset", self._clock, self.start_numbers)
 
     def remember(self, name: str, initial: Sequence[float]) -> Tensor:
         """Memory of the task per environment, f32 [num_env, len(initial)], set to ``initial`` at each episode start."""
@@ -254,7 +251,7 @@ class Task(Simulator):
         """Start every environment; return "obs"."""
         self._episode_step.zero_()
         self._action.zero_()
-        qpos, qvel, obs = self._begin(self.start_noise(None))
+        qpos, qvel, obs = self._begin(self.start_noise())
         self.engine.write_where(self._every, qpos, qvel)
         for name, values in self._memory.items():
             values.copy_(self._first_memory[name])
@@ -272,10 +269,9 @@ class Task(Simulator):
         if self.engine.masked:
             self._restart_where(self._done)
         else:
-            # NumPy, here and in `_restart`: of few rows its calls cost a third of torch's.
             rows = self._array_of(self._done).nonzero()[0]
             if rows.size:
-                self._restart(torch.from_numpy(rows))
+                self._restart(rows)
         return self._out
 
     def _assess_step(self) -> None:
@@ -308,19 +304,23 @@ class Task(Simulator):
         torch.gt(self._done, self._terminated, out=self._truncated)
         self._done.logical_or_(self._terminated)
 
-    def _begin_episodes(self, noise: Tensor) -> _Starts:
+    def _begin_episodes(self, noise: Tensor | Floats) -> _Starts:
         """First states made of ``noise`` (f32 [k, start_numbers]) and their observations, valid until the next call."""
-        qpos, qvel = self.start(noise)
+        qpos, qvel = self.start(torch.as_tensor(noise))
         (obs,) = self._start_rows(noise.shape[0])
         self.observe_start(qpos, qvel, obs)
         return qpos, qvel, obs
 
-    def _restart(self, env: Tensor) -> None:
-        """Restart the environments ``env`` (i64 [k])."""
-        qpos, qvel, obs = self._begin(self.start_noise(env))
-        self.engine.write(env, qpos, qvel)
-        rows, count = env.numpy(), env.numel()
-        array_of = self._array_of
+    def _restart(self, rows: Integers) -> None:
+        """Restart the environments ``rows`` (i64 [k]).
+
+        By NumPy, because they are few: its calls cost a third of torch's.
+        """
+        array_of, count = self._array_of, rows.size
+        clock = array_of(self._clock)[rows]
+        noise = self._context.noise.uniform_array("reset", clock, self.start_numbers, rows)
+        qpos, qvel, obs = self._begin(noise)
+        self.engine.write(rows, array_of(qpos), array_of(qvel))
         array_of(self._episode_step)[rows] = 0
         for name, values in self._memory.items():
             array_of(values)[rows] = array_of(self._first_memory[name])[:count]
@@ -328,7 +328,7 @@ class Task(Simulator):
 
     def _restart_where(self, done: Tensor) -> None:
         """As `_restart` for the environments where ``done`` holds, with shapes that never change."""
-        qpos, qvel, obs = self._begin(self.start_noise(None))
+        qpos, qvel, obs = self._begin(self.start_noise())
         self.engine.write_where(done, qpos, qvel)
         self._episode_step.masked_fill_(done, 0)
         column = done.unsqueeze(1)

@@ -23,6 +23,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gmiflow.api import Floats
+
 __all__ = ["Tape", "TapePerCount", "record"]
 
 Array = np.ndarray[Any, Any]
@@ -75,7 +77,7 @@ class TapePerCount(Generic[Results]):
         self._function, self._most = function, most
         self._kept: dict[int, tuple[Tape, Array, Results]] = {}
 
-    def __call__(self, values: Tensor) -> Results:
+    def __call__(self, values: Tensor | Floats) -> Results:
         """What the function makes of ``values``, f32 [k, width]."""
         count = values.shape[0]
         found = self._kept.get(count)
@@ -84,7 +86,7 @@ class TapePerCount(Generic[Results]):
                 self._kept.clear()
             found = self._kept[count] = self._record(count)
         tape, place, results = found
-        np.copyto(place, values.numpy())
+        np.copyto(place, values)
         tape()
         return results
 

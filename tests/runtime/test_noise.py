@@ -167,3 +167,9 @@ def test_the_kernel_draws_what_torch_draws(kind, width) -> None:
     expected = getattr(on_cpu, kind)("reset", torch.tensor(9), width, chosen)
     drawn = getattr(on_gpu, kind)("reset", torch.tensor(9, device="cuda"), width, chosen.cuda())
     torch.testing.assert_close(drawn.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_arrays_get_the_numbers_of_tensors() -> None:
+    source, env, steps = noise(7, num_env=64), torch.tensor([3, 60, 4]), torch.tensor([5, 2**33 + 1, 9])
+    numbers = source.uniform_array("reset", steps.numpy(), 5, env.numpy())
+    assert torch.equal(torch.from_numpy(numbers), source.uniform("reset", steps, 5, env))

@@ -192,7 +192,7 @@ def test_finished_environments_restart_by_mask():
     task._episode_step[2] = 499
     out = task.step({"action": torch.zeros(4, 1)})
     assert out["truncated"].tolist() == [False, False, True, False]
-    qpos, _ = task.start(task.start_noise(None))
+    qpos, _ = task.start(task.start_noise())
     torch.testing.assert_close(task.engine.qpos[2], qpos[2])
     assert not torch.equal(task.engine.qpos[1], qpos[1])
 
