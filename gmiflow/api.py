@@ -152,7 +152,10 @@ class Simulator(ABC):
     """A batch of environments. Constructed without arguments by the runtime, then `setup`."""
 
     capturable: bool = False
-    """True when `step` only enqueues work on the current CUDA stream, so it may be captured. Final after `setup`."""
+    """True when `step` only enqueues work on the current CUDA stream, so it may be captured. Final after `setup`.
+
+    A captured step is repeated without its Python code, on the same tensors: its state must be changed in place.
+    """
 
     joinable: bool = False
     """True when one instance may hold the environments of several trainings side by side (`joint` in a workflow).

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from recording import record
 from rl_support import Points, make_context
 from torch.distributions import Normal
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from gmiflow.api import Trainer
 from gmiflow.rl.a3c import Learner
@@ -99,40 +98,6 @@ def test_what_one_learner_applies_the_other_pulls(optimizer):
     obs = batch["experience"]["obs"].reshape(-1, 5).double()
     assert own.observation_normalizer.count.item() == 2 * len(obs)
     torch.testing.assert_close(own.observation_normalizer.mean, obs.mean(0), rtol=1e-5, atol=1e-6)
-
-
-class Recording(TorchDispatchMode):
-    """The operations on tensors that a call makes, to be made again without it: what a CUDA graph is, on the CPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        result = operation(*args, **(kwargs or {}))
-        self.calls.append((operation, args, kwargs or {}, result))
-        return result
-
-    def replay(self):
-        for operation, args, kwargs, result in self.calls:
-            for new, old in zip(tree_leaves(operation(*args, **kwargs)), tree_leaves(result), strict=True):
-                if new.data_ptr() != old.data_ptr():
-                    old.copy_(new)
-
-
-def record(call, device):
-    """What repeats the work of a call, as `runtime.execution.replay.Part` would."""
-    if device == "cpu":
-        with Recording() as recording:
-            call()
-        return recording.replay
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph.replay
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

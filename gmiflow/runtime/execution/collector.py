@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
+from torch import Tensor
+
 from gmiflow.api import Ports
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
@@ -30,15 +35,20 @@ class Collector:
         self.agent = clock.index(routes.agent)
         self._simulator = clock.index(routes.simulator)
         self._outputs: Ports = {}
+        # What the agent reads at the first step of a rollout. A CUDA graph holds the addresses that it was captured
+        # with, so this has a place of its own: a simulator may return new tensors at every step.
+        self._first: dict[str, Tensor | dict[str, Tensor]] = {}
         self._checked = False
 
     def start(self, rollout: Rollout, *, resumed: bool) -> None:
         """Start all environments, or only look at them when their state came from a checkpoint."""
         self.clock.enter(self._simulator)
         simulator = self._stages.simulator
-        self._outputs = simulator.observe() if resumed else simulator.reset()
-        rollout.check_start(self._outputs)
+        outputs = simulator.observe() if resumed else simulator.reset()
+        rollout.check_start(outputs)
         self.clock.enter(RUNTIME)
+        self._first = {port: _copy_of(outputs[port]) for port in self._routes.to_agent.values()}
+        self._outputs = self._first
 
     def collect(self, rollout: Rollout) -> None:
         """A whole rollout with the GMI's own simulator."""
@@ -85,6 +95,23 @@ class Collector:
         self.count(rollout)
 
     def count(self, rollout: Rollout) -> None:
-        """Count the episodes that ended, of a rollout that is complete."""
+        """Count the episodes that ended, of a rollout that is complete, and keep what the next one begins with."""
         self._checked = True
         self._episodes.add(rollout.reward, rollout.terminated, rollout.truncated)
+        for port, own in self._first.items():
+            _copy_into(own, self._outputs[port])
+        self._outputs = self._first
+
+
+def _copy_of(value: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    """The same numbers in memory of their own."""
+    return value.clone() if isinstance(value, Tensor) else {name: field.clone() for name, field in value.items()}
+
+
+def _copy_into(own: Tensor | dict[str, Tensor], value: Tensor | Mapping[str, Tensor]) -> None:
+    """Overwrite what `_copy_of` made with another value of the same port."""
+    if isinstance(own, Tensor):
+        own.copy_(cast("Tensor", value))
+        return
+    for name, field in own.items():
+        field.copy_(cast("Mapping[str, Tensor]", value)[name])
