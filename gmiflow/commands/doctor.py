@@ -37,11 +37,14 @@ def command(output: str, interpreters: tuple[str, ...]) -> None:
 
     Every line is ok, missing with the mend, or not applicable: of use beside a GPU only, and there is none.
     It starts and stops a private MPS daemon and a few short processes; it changes no setting. Exit code 1 when
-    something is missing that every run needs.
+    something is missing that every run needs, or that an interpreter of --python needs to host a simulator.
     """
     checks = all_checks(interpreters)
     click.echo(as_json(checks) if output == "json" else as_text(checks))
-    if any(check.required and check.status == "missing" for check in checks):
+    from gmiflow.commands.doctor_python import interpreter_group
+
+    asked = {interpreter_group(path) for path in interpreters}
+    if any(check.status == "missing" and (check.required or check.group in asked) for check in checks):
         sys.exit(ERRORS_FOUND)
 
 

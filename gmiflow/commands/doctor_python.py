@@ -40,9 +40,14 @@ def kernel_check() -> Check:
     )
 
 
+def interpreter_group(path: str) -> str:
+    """The heading of the checks of an interpreter."""
+    return f"interpreter {path}"
+
+
 def interpreter_checks(path: str) -> tuple[Check, ...]:
     """Whether an interpreter can host a simulator, and which of the known ones it has."""
-    group = f"interpreter {path}"
+    group = interpreter_group(path)
     found = _probe(path)
     if isinstance(found, str):
         mend = "give the Python of an environment, for example /path/to/venv/bin/python"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gmiflow.commands.plan_text import seconds
+from gmiflow.commands.durations import seconds
 from gmiflow.commands.text_table import text_table
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.passes.mapping import inputs, sharing_of

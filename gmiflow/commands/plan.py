@@ -135,6 +135,7 @@ def _write(content: str, output: str | None) -> None:
         click.echo(content, nl=False)
         return
     write_output(output, content)
+    click.echo(f"wrote {output}", err=True)
 
 
 def _form_of(output: str | None) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from gmiflow.commands.durations import seconds
 from gmiflow.commands.plan_changes import Change
 from gmiflow.graphs.devices import Device, devices
 from gmiflow.ir.mapped import Rejected
@@ -271,10 +272,10 @@ def slowest_term(candidate: Candidate, chosen: Candidate) -> str:
     if lost(worst) <= 0:
         return ""
     if here == there:
-        takes, total, before = own[worst] * 1e3, candidate.iteration.value * 1e3, other.get(worst, 0.0) * 1e3
-        return f"{STAGES[worst]} takes {takes:.3g} ms of {total:.3g} (chosen: {before:.3g})"
-    each, before = own[worst] / here * 1e6, other.get(worst, 0.0) / there * 1e6
-    return f"{STAGES[worst]} takes {each:.3g} us per environment (chosen: {before:.3g})"
+        takes, total, before = own[worst], candidate.iteration.value, other.get(worst, 0.0)
+        return f"{STAGES[worst]} takes {seconds(takes)} of {seconds(total)} (chosen: {seconds(before)})"
+    each, before = own[worst] / here, other.get(worst, 0.0) / there
+    return f"{STAGES[worst]} takes {seconds(each)} per environment (chosen: {seconds(before)})"
 
 
 def _parts(candidate: Candidate, other: Candidate) -> dict[str, float]:

@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 
+from gmiflow.commands.durations import seconds
 from gmiflow.commands.plan_report import STAGES, Difference, Figure, Grounds, Report, Row
 from gmiflow.commands.plan_view import headline
 from gmiflow.commands.text_table import text_table
@@ -177,18 +178,6 @@ def bar(number: Figure) -> str:
     if (low, high) == (0, 0):
         return ""
     return f"\N{PLUS-MINUS SIGN}{high} %" if high == -low else f"{low:+d} {high:+d} %"
-
-
-_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-
-
-def seconds(value: float) -> str:
-    """A time in three digits, "0" for none."""
-    if not value:
-        return "0"
-    unit, name = next((item for item in _TIMES if value >= item[0] * 0.9995), _TIMES[-1])
-    number = value / unit
-    return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f} {name}"
 
 
 def size(value: float) -> str:

@@ -67,6 +67,8 @@ def hint(workflow: Workflow, plan: LaunchPlan) -> str:
     """How to decide by measurements what was decided by default; "" when nothing was."""
     values = {"num_env": workflow.num_env, "gmi_per_gpu": workflow.target.gmi_per_gpu}
     auto = " and ".join(name for name, value in values.items() if value == "auto")
+    if workflow.target.mapping not in ("auto", "dp_only"):
+        return ""  # what a profile says of a split mapping decides nothing yet
     predicted = any(training.prediction is not None for training in plan.trainings)
     if not auto or predicted or not space_of(workflow, detect()).open:
         return ""

@@ -104,6 +104,7 @@ def _tenant(plan: LaunchPlan, same: Sequence[GMIPlan]) -> Tenant:
     ids = ", ".join(str(each.id) for each in same[:3]) + (f" .. {same[-1].id}" if len(same) > 3 else "")
     lines = [f"{gmi.num_env} env", f"{gmi.cores} core{'s' if gmi.cores > 1 else ''}"]
     lines += [f"{gmi.memory_mib} MiB"] if gmi.memory_mib else []
+    lines += _shared(plan, same)
     lines += [gmi.training] if len(plan.trainings) > 1 and len(same) == 1 else []
     return Tenant(
         title=f"GMI {ids}",
@@ -111,3 +112,15 @@ def _tenant(plan: LaunchPlan, same: Sequence[GMIPlan]) -> Tenant:
         stages=tuple((stage.role, stage.name) for stage in training.stages if stage.name in gmi.stages),
         lines=tuple(lines),
     )
+
+
+def _shared(plan: LaunchPlan, same: Sequence[GMIPlan]) -> list[str]:
+    """Whose simulator a GMI takes part in; nothing for one of its own."""
+    gmi = same[0]
+    ids = [other.id for other in plan.gmis if gmi.joint is not None and other.joint == gmi.joint]
+    if not ids:
+        return []
+    if len(same) > 1:  # on several devices, each with GMIs of its own
+        return [f"1 simulator for {len(ids)} GMIs"]
+    named = ", ".join(map(str, ids)) if len(ids) <= 3 else f"{ids[0]} .. {ids[-1]}"
+    return [f"1 simulator for GMIs {named}"]

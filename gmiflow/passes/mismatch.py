@@ -34,7 +34,8 @@ def _meant(expression: ast.Expression, typed: Typed, expected: ValueType) -> tup
     """A note, or nothing, and what to write in place of the expression."""
     text, value, kind = expression.span.text, typed.value, typed.type.kind
     if typed.is_auto:
-        return f"only a value of type `auto {expected}` may be `auto`", None
+        only = f"only a value of type `auto {expected}` may be `auto`"
+        return f"{only}: a setting as a workflow's `num_env`, or a parameter declared `param x : auto {expected}`", None
     if expected.kind == "int" and isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
             return "whole numbers are written with all of their digits", show(int(value))

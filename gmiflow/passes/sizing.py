@@ -126,7 +126,7 @@ def _num_env(workflow: Workflow, origins: list[tuple[str, str]]) -> int:
     if workflow.num_env != "auto":
         origins.append(("num_env", "given"))
         return workflow.num_env
-    origins.append(("num_env", "modelled: no profile for this machine"))
+    origins.append(("num_env", "default: no profile of this workload on this machine"))
     return REFERENCE[workflow.target.device]
 
 

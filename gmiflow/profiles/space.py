@@ -9,7 +9,7 @@ from typing import cast
 
 from gmiflow.hardware import Hardware
 from gmiflow.ir.search import Objective, Point
-from gmiflow.ir.workflow import Component, Workflow
+from gmiflow.ir.workflow import Auto, Component, Workflow
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.calibration import CollectiveProfile, built_in
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
@@ -169,14 +169,29 @@ def _num_env(workflow: Workflow, devices: int) -> tuple[tuple[int, ...], int]:
 
 
 def _gmis(workflow: Workflow, cores: int, trainings: int) -> tuple[int, ...]:
-    """On the CPU at most one GMI per core, and once two: more only take turns."""
+    """On the CPU at most one GMI per core, and once two: more only take turns. Split mappings take two at least."""
     given = workflow.target.gmi_per_gpu
+    given = _stated(workflow) if given == "auto" else given
     if given != "auto":
         return (given,)
+    least = 1 if workflow.target.mapping in ("auto", "dp_only") else 2
     if workflow.target.device == "cuda":
-        return tuple(range(1, MAX_GMIS + 1))
+        return tuple(range(least, MAX_GMIS + 1))
     own = max(1, cores // trainings)
-    return tuple(sorted({*range(1, min(own, MAX_GMIS) + 1), min(2 * own, MAX_GMIS)}))
+    counts = {*range(1, min(own, MAX_GMIS) + 1), min(2 * own, MAX_GMIS)}
+    return tuple(sorted(count for count in counts if count >= least)) or (least,)
+
+
+def _stated(workflow: Workflow) -> int | Auto:
+    """GMIs of a device of a split mapping, where the target says how many there are of either kind."""
+    target = workflow.target
+    if target.mapping in ("auto", "dp_only"):
+        return "auto"
+    counts = (target.agents, target.simulators if workflow.mode == "serve" else target.trainers)
+    stated = [int(count) for count in counts if count != "auto"]
+    if workflow.mode == "serve" and target.mapping == "dp_mp" and len(stated) == 1:
+        return 2 * stated[0]  # pairs
+    return sum(stated) if len(stated) == 2 else "auto"
 
 
 def _backends(workflow: Workflow, trainings: int, devices: int) -> tuple[tuple[Backend, ...], tuple[Backend, ...]]:

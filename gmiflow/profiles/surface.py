@@ -141,6 +141,8 @@ class Surface:
             parts = parts or {"iteration": iteration_s(found, self._space.horizon)}
             return {part: exactly(s) for part, s in parts.items()}
         names = self._told_apart(point.execution)
+        if point.gmis * self._space.devices == 1:
+            names.discard("communicate")  # one GMI has nobody to reduce gradients with
         if not names:
             return {"iteration": self._time.at(point).estimate()}
         return {part: series.at(point).estimate() for part, series in self._parts.items() if part in names}

@@ -190,3 +190,10 @@ def test_mps_without_its_tool_or_without_a_gpu(monkeypatch, tmp_path):
     tool.chmod(0o755)
     assert "no GPU to serve" in doctor_gpu.mps_checks(())[0].detail
     assert doctor_gpu.mps_checks((H200,))[0].status == "missing"  # it does not start
+
+
+@pytest.mark.parametrize(("python", "code"), [(sys.executable, 0), ("/nowhere/python", 1)])
+def test_an_interpreter_that_was_asked_about_and_will_not_do_is_an_error(python, code, monkeypatch):
+    checks = doctor_python.interpreter_checks(python)
+    monkeypatch.setattr("gmiflow.commands.doctor.all_checks", lambda interpreters: checks)
+    assert CliRunner().invoke(main, ["doctor", "--python", python]).exit_code == code

@@ -98,8 +98,8 @@ class TestPlan:
     def test_two_gmis_are_rejected_with_the_term_that_decided(self, given):
         two = row(given, 2, backend="mps")
         assert two["relative"] == pytest.approx(37.6 / 40)
-        assert two["slowest"] == "the update's communication takes 3.1 ms of 40 (chosen: 0)"
-        assert row(given, 1, "eager")["slowest"] == "the rollout takes 46 ms of 60 (chosen: 26)"
+        assert two["slowest"] == "the update's communication takes 3.10 ms of 40.0 ms (chosen: 0)"
+        assert row(given, 1, "eager")["slowest"] == "the rollout takes 46.0 ms of 60.0 ms (chosen: 26.0 ms)"
 
     def test_every_number_is_marked(self, given):
         for found in given["rows"]:
@@ -129,7 +129,7 @@ class TestPlan:
 
     def test_the_table_is_the_issue_s_sentence(self, folder):
         lines = call(folder, "--num-env", 8192).splitlines()
-        assert any("0.94x  the update's communication takes 3.1 ms of 40" in line for line in lines)
+        assert any("0.94x  the update's communication takes 3.10 ms of 40.0 ms" in line for line in lines)
 
     def test_it_is_the_same_every_time(self, folder, tmp_path):
         for form in ("text", "json", "svg"):
@@ -259,7 +259,10 @@ def test_a_rollout_hidden_in_a_graph_is_compared_as_a_whole():
         )  # fmt: skip
 
     graph, eager = candidate(2.0, collect=26, update=14), candidate(1.0, simulate=30, infer=6, update=15)
-    assert slowest_term(eager, graph) == "the rollout takes 36 ms of 51 (chosen: 26)"
-    assert slowest_term(candidate(1.0, collect=27, update=20), graph) == "the update takes 20 ms of 47 (chosen: 14)"
+    assert slowest_term(eager, graph) == "the rollout takes 36.0 ms of 51.0 ms (chosen: 26.0 ms)"
+    assert (
+        slowest_term(candidate(1.0, collect=27, update=20), graph)
+        == "the update takes 20.0 ms of 47.0 ms (chosen: 14.0 ms)"
+    )
     assert slowest_term(graph, graph) == ""
     assert slowest_term(candidate(1.0, iteration=60), graph) == ""

@@ -122,3 +122,17 @@ def test_stages_have_the_colours_of_their_roles():
     drawn = devices_svg.svg("<A & B>", [], [Device(title="GPU 0", tenants=(tenant,), free=0.0)])
     assert re.findall(r'class="(\w+) chip"', drawn) == ["simulator", "trainer"]
     assert "&lt;A &amp; B&gt;" in drawn
+
+
+def test_boxes_say_whose_simulator_is_shared():
+    """Four replicas on two cores: two and two share a core, and so a simulator."""
+    plan = planned("cpu", workflow__replicas=4, workflow__num_env=64, target__gmi_per_gpu=1, target__cores=2)
+    (cpu,) = devices(plan)
+    assert [[line for line in tenant.lines if "simulator" in line] for tenant in cpu.tenants] == [
+        ["1 simulator for GMIs 0, 1"],
+        ["1 simulator for GMIs 0, 1"],
+        ["1 simulator for GMIs 2, 3"],
+        ["1 simulator for GMIs 2, 3"],
+    ]
+    (alone,) = devices(planned("cpu", workflow__num_env=64, target__gmi_per_gpu=2))
+    assert not any("simulator" in line for tenant in alone.tenants for line in tenant.lines)

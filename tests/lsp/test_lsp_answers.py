@@ -219,7 +219,7 @@ def test_hints_about_what_auto_became(tmp_path):
     )
     analysis = Editor(tmp_path).open(tmp_path / "a.gmi", text)
     found = {h.label: h.tooltip for h in hints.inlay_hints(analysis, whole(analysis))}
-    assert found["= 256, 128 per GMI"] == "target laptop: 256 (modelled: no profile for this machine)"
+    assert found["= 256, 128 per GMI"] == "target laptop: 256 (default: no profile of this workload on this machine)"
     assert found["= dp_only"] == "target laptop: dp_only (chosen)"
     assert found["= 2"].startswith("target laptop: 2 (default")
 

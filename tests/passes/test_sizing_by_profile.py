@@ -128,7 +128,7 @@ def test_a_stale_profile_does_not_decide_and_names_the_field(profile, tmp_path, 
     done = compiled("num_env=auto")
     assert done.sized.search is None
     assert done.evidence.stale == ("torch",)
-    assert "modelled" in dict(done.sized.origins)["num_env"]
+    assert "no profile" in dict(done.sized.origins)["num_env"]
     (problem,) = compiled("num_env=auto", require_profile=True).diagnostics
     assert (problem.code, problem.notes[0]) == ("E0507", "the nearest profile differs in torch")
 

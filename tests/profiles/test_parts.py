@@ -50,3 +50,11 @@ def test_the_iteration_is_the_whole_whatever_its_parts_are(surface):
         assert found.iteration.low <= found.iteration.value <= found.iteration.high
         assert found.iteration.origin == found.steps_per_s.origin
     assert surface.candidate(GRAPH).iteration.value == pytest.approx(0.040)
+
+
+def test_one_gmi_has_nobody_to_communicate_with():
+    """Two GMIs were seen to reduce gradients, so a third would, and one alone would not."""
+    point = replace(GRAPH, gmis=2, backend="mps")
+    surface = Surface(gpu_space(), [with_parts(point, collect=20, update=9, communicate=3)])
+    assert "communicate" in surface.candidate(replace(point, gmis=3)).terms
+    assert set(surface.candidate(GRAPH).terms) == {"collect", "update"}

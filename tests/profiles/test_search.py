@@ -2,16 +2,20 @@
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_support import GIB, best_rate, cpu_space, doublings, formula, gpu_space, measured, profile, search
 
+from gmiflow.hardware import Hardware
 from gmiflow.ir.search import Point
+from gmiflow.pipeline import Options, compile_file
 from gmiflow.profiles.objective import critical_batch, efficiency
 from gmiflow.profiles.ranking import TIE
 from gmiflow.profiles.search import choose, propose
+from gmiflow.profiles.space import space_of
 from gmiflow.profiles.walls import SATURATION
 
 MACHINES = st.builds(
@@ -238,3 +242,24 @@ def test_the_critical_batch_follows_from_two_trainings():
     assert critical_batch((10, 1100), (200, 3000)) == pytest.approx(100)
     assert critical_batch((10, 1100), (200, 1100)) is None  # the batch did not matter
     assert critical_batch((10, 1100), (20, 9000)) is None  # worse than in proportion
+
+
+@pytest.mark.parametrize(
+    ("mapping", "groups", "gmis"),
+    [
+        ("ea_t", {}, (2, 4)),  # one of either kind at least
+        ("ea_t", {"agents": 2, "trainers": 1}, (3,)),
+        ("ea_t", {"agents": 2}, (2, 4)),
+        ("dp_only", {}, (1, 2, 4)),
+    ],
+)
+def test_a_split_mapping_leaves_open_what_the_target_does_not_say(mapping, groups, gmis):
+    """Two cores."""
+    given = {"mapping": mapping, **groups}
+    overrides = tuple((f"target.{name}", str(value)) for name, value in given.items())
+    example = str(Path(__file__).parents[2] / "examples" / "ant.gmi")
+    machine = Hardware(cores=2, gpus=())
+    workflow = compile_file(
+        example, Options(workflow="train", target="cpu", overrides=overrides), hardware=machine, stop_after="check"
+    ).workflow
+    assert space_of(workflow, machine).gmis == gmis
