@@ -21,6 +21,7 @@ from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import BALL_BALANCE
+from gmiflow.tasks.goals import STILL_M_S
 from gmiflow.tasks.operands import FirstRows, Kept, number
 from gmiflow.tasks.snapshot import Snapshot
 
@@ -37,6 +38,7 @@ TRAY_SCALE, ONE = number(1.0 / 20.0), number(1.0)
 TARGET_STEP_RAD = 0.2
 GOAL_M = (0.0, 0.0, 0.7)
 DROPPED_M = number(0.15)
+STILL = number(1.0 + STILL_M_S)
 
 START_DISTANCE_M = (0.001, 0.5)
 START_HEIGHT_M = (1.0, 2.0)
@@ -137,11 +139,9 @@ class BallBalance(Task):
         torch.lt(views.position_columns[2], DROPPED_M, out=terminated)
 
     def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
-        """Speed, m/s, horizontal and whole distance from the goal, m; `judge` keeps lengths with 1 added."""
-        x, y, _ = self._offset_columns
-        torch.sub(self._speed, ONE, out=out[0])
-        torch.hypot(x, y, out=out[1])
-        torch.sub(self._distance, ONE, out=out[2])
+        """Whether the ball lies still, and its distance from the goal, m; `judge` keeps both lengths with 1 added."""
+        torch.le(self._speed, STILL, out=out[0])
+        torch.sub(self._distance, ONE, out=out[1])
 
     def _cut(self, state: Snapshot, out: Tensor) -> _Views:
         qpos, qvel = state.qpos, state.qvel

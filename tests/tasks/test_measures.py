@@ -49,20 +49,23 @@ def test_velocities_are_compared_in_the_frame_of_the_base():
 
 
 @pytest.mark.parametrize(
-    ("ball", "offset", "distance"),
-    [((0.0, 0.0, 0.7), 0.0, 0.0), ((0.3, -0.4, 0.7), 0.5, 0.5), ((0.06, 0.08, 0.46), 0.1, 0.26)],
+    ("ball", "velocity", "held", "distance"),
+    [
+        ((0.0, 0.0, 0.7), (0.0, 0.0, 0.0), 1.0, 0.0),
+        ((0.3, -0.4, 0.7), (0.04, -0.02, 0.04), 1.0, 0.5),
+        ((0.06, 0.08, 0.46), (0.08, -0.04, 0.08), 0.0, 0.26),
+        ((0.0, 0.0, 0.1), (0.0, 0.0, -2.0), 0.0, 0.6),
+    ],
 )
-def test_the_ball_s_distance_and_speed(ball, offset, distance):
+def test_whether_the_ball_is_held_and_its_distance(ball, velocity, held, distance):
     task = make_task(BallBalance, 1)
-    qpos = torch.zeros(task.engine.model.nq)
-    start = int(task.engine.model.joint("ball").qposadr[0])
-    qpos[start : start + 7] = torch.tensor([*ball, *UPRIGHT])
-    qvel = torch.zeros(task.engine.model.nv)
-    velocity = int(task.engine.model.joint("ball").dofadr[0])
-    qvel[velocity : velocity + 3] = torch.tensor([0.2, -0.1, 0.2])
+    model = task.engine.model
+    qpos, qvel = torch.zeros(model.nq), torch.zeros(model.nv)
+    position, rate = int(model.joint("ball").qposadr[0]), int(model.joint("ball").dofadr[0])
+    qpos[position : position + 7] = torch.tensor([*ball, *UPRIGHT])
+    qvel[rate : rate + 3] = torch.tensor(velocity)
     state = snapshot(task, qpos.tolist(), qvel.tolist(), memory={"targets": [0.0] * 3})
-    expected = {"ball_speed": 0.3, "ball_offset": offset, "ball_distance": distance}
-    assert measured(task, state) == pytest.approx(expected, abs=1e-6)
+    assert measured(task, state) == pytest.approx({"held": held, "ball_distance": distance}, abs=1e-6)
 
 
 @pytest.mark.parametrize(("opening", "opened"), [(0.0, 0.0), (0.29, 0.0), (0.31, 1.0), (0.395, 1.0)])
