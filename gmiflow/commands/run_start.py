@@ -11,7 +11,7 @@ import click
 
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import Diagnostic
-from gmiflow.plan import LaunchPlan
+from gmiflow.plan import LaunchPlan, PlanError, StagePlan, TrainingPlan
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.run_directory import META, find_checkpoint
 
@@ -45,7 +45,7 @@ class Start:
                 message = f"{plan.trainings[0].name} trains: --resume RUN goes on with a run"
                 raise click.UsageError(f"--from is for workflows with `mode = serve`, and {message}")
             for training in plan.trainings:
-                _found(self.policy, training.name, output)
+                _warn_of_another_agent(_found(self.policy, training.name, output), training)
 
 
 def _require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
@@ -56,7 +56,9 @@ def _require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
     """
     made: list[int] = []
     for training in plan.trainings:
-        meta = _meta(_found(resume, training.name, output))
+        checkpoint = _found(resume, training.name, output)
+        _warn_of_another_agent(checkpoint, training)
+        meta = _meta(checkpoint)
         iteration, seed = meta.get("iteration"), meta.get("seed")
         made.append(iteration if isinstance(iteration, int) else 0)
         if isinstance(seed, int) and seed != training.seed:
@@ -70,6 +72,44 @@ def _require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
         raise click.UsageError(
             f"--resume {resume}: it has made all {most} iterations; --iterations M with M > {most} goes on"
         )
+
+
+def _warn_of_another_agent(checkpoint: Path, training: TrainingPlan) -> None:
+    """Say which parameters of the agent are not those that the weights were trained with.
+
+    Weights of another size are refused when they are loaded; what has no weights (an activation) nobody else notices.
+    """
+    now, then = _agent_of(training), _agent_then(checkpoint, training.name)
+    if now is None or then is None:
+        return
+    if now.entry != then.entry:
+        changed = [f"as `{then.entry}`, and is `{now.entry}` now"]
+    else:
+        names = [name for name in now.params if name in then.params and now.params[name] != then.params[name]]
+        changed = [
+            f"with {name} = {json.dumps(then.params[name])}, and has {json.dumps(now.params[name])} now"
+            for name in names
+        ]
+    for text in changed:
+        click.echo(f"note: {training.name}: the agent of the checkpoint was trained {text}", err=True)
+
+
+def _agent_of(training: TrainingPlan) -> StagePlan | None:
+    return next((stage for stage in training.stages if stage.role == "agent"), None)
+
+
+def _agent_then(checkpoint: Path, training: str) -> StagePlan | None:
+    """The agent of the run that wrote a checkpoint; None where its plan is not at hand."""
+    file = next((folder / "plan.json" for folder in checkpoint.parents if (folder / "plan.json").is_file()), None)
+    if file is None:
+        return None
+    try:
+        trainings = LaunchPlan.from_json(file.read_text(encoding="utf-8")).trainings
+    except (OSError, UnicodeDecodeError, PlanError):
+        return None
+    named = [item for item in trainings if item.name == training]
+    chosen = named or (trainings if len(trainings) == 1 else ())
+    return _agent_of(chosen[0]) if chosen else None
 
 
 def _found(path: Path, training: str, output: str) -> Path:

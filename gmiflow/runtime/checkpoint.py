@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from gmiflow.runtime.checkpoint_meta import CheckpointMeta, read_meta
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, WEIGHTS_DIFFER, GMIError, error
-from gmiflow.runtime.run_directory import META, POLICY, checkpoint_name, environments_file
+from gmiflow.runtime.run_directory import META, POLICY, UNFINISHED, checkpoint_name, environments_file
 
 __all__ = [
     "CheckpointMeta",
@@ -142,7 +142,7 @@ class CheckpointWriter:
         temporary.replace(self._directory / link)
 
     def _temporary(self, iteration: int) -> Path:
-        return self._directory / f".writing-{checkpoint_name(iteration)}"
+        return self._directory / f"{UNFINISHED}{checkpoint_name(iteration)}"
 
     @staticmethod
     def _write(path: Path, state: Mapping[str, Tensor]) -> None:
@@ -177,11 +177,20 @@ class CheckpointReader:
         return self._read(self.path / name)
 
     def restore_policy(self, policy: nn.Module) -> None:
-        """Give ``policy`` its parameters and buffers, in place; raises `GMIError` E0707 when they are another one's."""
+        """Give ``policy`` its parameters and buffers, in place.
+
+        Raises:
+            GMIError: E0707 when they are another policy's, or no numbers.
+        """
         try:
             policy.load_state_dict(self.shared(POLICY))
         except RuntimeError as problem:
-            raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} is another one: {problem}") from problem
+            reason = " ".join(str(problem).split())
+            hint = "the agent has to be built with the parameters that it was trained with"
+            raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} is another one: {reason}", hint) from problem
+        for name, values in policy.named_parameters():
+            if values.isnan().any():
+                raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} cannot act: {name} holds NaN")
 
     def environments(self, env_offset: int, num_env: int) -> dict[str, dict[str, Tensor]]:
         """State of the environments ``env_offset ..`` by part, from however many slices hold them."""

@@ -88,6 +88,7 @@ def run_plan(
         watch=watch,
     )
     run.directory.logs.mkdir(parents=True, exist_ok=True)
+    run.directory.remove_unfinished()
     clean_stale()
     supervisors: list[Supervisor] = []
     try:
@@ -186,6 +187,7 @@ class _Run:
                 recorder = Recorder(directory, [training.name for training in plan.trainings], again=again)
                 stack.callback(recorder.close)
             supervisor.run(self.watch)
+        directory.remove_unfinished()
         supervisors.append(supervisor)
         return {**telemetry.summary(), BEFORE: {f"gpu_{index}": used / 2**20 for index, used in enumerate(before)}}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -155,6 +156,8 @@ def write_report(path: Path, result: RunResult, details: Mapping[str, Any]) -> N
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as problem:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         logger.warning("the report cannot be written: %s", problem)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 META = "meta.json"
 POLICY = "policy.safetensors"
 TRAINER = "trainer.safetensors"
+UNFINISHED = ".writing-"
+"""How the names of checkpoints begin that are not whole yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,15 @@ class RunDirectory:
         """Checkpoints of a training; several trainings of one run have a directory each."""
         base = self.path / "checkpoints"
         return base if only_training else base / training
+
+    def remove_unfinished(self) -> None:
+        """Remove checkpoints that were not whole when their processes ended; none may be at work here.
+
+        They are of no use to anybody, and where the disk is full, they are what fills it.
+        """
+        for parent in ("checkpoints", "checkpoints/*"):
+            for folder in self.path.glob(f"{parent}/{UNFINISHED}*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def checkpoint_name(iteration: int) -> str:

@@ -7,11 +7,15 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from leftovers import files, gmi_process
 from waiting import PATIENCE_S, until
+
+from gmiflow.commands.run_start import Start
+from gmiflow.plan import LaunchPlan
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = str(ROOT / "examples" / "quickstart.gmi")
@@ -101,6 +105,22 @@ def test_resuming_goes_on_exactly(finished):
     )
     compared = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True)
     assert compared.returncode == 0, compared.stderr
+
+
+def test_other_parameters_of_the_agent_are_pointed_out(finished, capsys):
+    run = finished[0] / "run"
+    plan = LaunchPlan.from_json((run / "plan.json").read_text())
+    (training,) = plan.trainings
+    stages = tuple(
+        replace(stage, params={**stage.params, "activation": "relu"}) if stage.role == "agent" else stage
+        for stage in training.stages
+    )
+    more = replace(training, iterations=training.iterations + 1, stages=stages)
+    Start(resume=run).check(replace(plan, trainings=(more,)), "text")
+    told = 'note: train: the agent of the checkpoint was trained with activation = "elu", and has "relu" now\n'
+    assert capsys.readouterr().err == told
+    Start(resume=run).check(replace(plan, trainings=(replace(more, stages=training.stages),)), "text")
+    assert capsys.readouterr().err == ""
 
 
 def test_resume_alone_takes_the_plan_of_the_run(finished):

@@ -6,6 +6,7 @@ Deterministic torch only. `Faulty` variants fail on purpose in one slice.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -244,6 +245,15 @@ class DyingAgain(DyingOnce):
         if context.env_offset > 0 and died.exists() and not again.exists():
             again.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Filling(PointMass):
+    """From step 20 on its process can write no file of more than 256 bytes, as where the disk is full."""
+
+    def step(self, inputs: Ports) -> Ports:
+        if self.tick == 19:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (256, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return super().step(inputs)
 
 
 class Recorded(PointMass):

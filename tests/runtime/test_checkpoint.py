@@ -9,7 +9,7 @@ import pytest
 import torch
 from in_process import Collector, run_in_threads
 from plans import launch_plan, training_plan
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from gmiflow.runtime.checkpoint import CheckpointMeta, CheckpointReader, CheckpointWriter, weights_checksum
 from gmiflow.runtime.failure import GMIError
@@ -250,3 +250,15 @@ def test_a_damaged_best_is_replaced(tmp_path: Path, damage: str) -> None:
     (tmp_path / "best" / "meta.json").write_text(damage)
     commit(writer, 3, 0.5)
     assert (tmp_path / "best").resolve().name == "iter_000003"
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, iterations=1)
+    checkpoint = tmp_path / "checkpoints" / "last"
+    weights = load_file(checkpoint / "policy.safetensors")
+    name = next(name for name, value in weights.items() if value.is_floating_point())
+    weights[name].view(-1)[0] = float("nan")
+    save_file(weights, checkpoint / "policy.safetensors")
+    with pytest.raises(GMIError, match="holds NaN") as refused:
+        run(tmp_path, iterations=2, resume=tmp_path)
+    assert refused.value.failure.code == "E0707"

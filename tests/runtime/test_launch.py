@@ -14,6 +14,7 @@ from plans import launch_plan, training_plan, write_programs
 from safetensors.torch import load_file
 from waiting import PATIENCE_S
 
+from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.events import Checkpoint, Event, Failure, Finished, Iteration, Restarting, RunResult, Slow, Started
 from gmiflow.runtime.gmi.cpus import Core, Topology
 from gmiflow.runtime.launch import run_plan
@@ -289,6 +290,17 @@ def test_a_run_that_fails_every_time_is_restarted_three_times(tmp_path: Path) ->
     assert (result.status, result.exit_code, result.restarts) == ("failed", 1, 3)
     assert [event.restart for event in only(events, Restarting)] == [1, 2, 3]
     assert [failure.failure.code for failure in result.failures].count("E0702") == 4
+
+
+@pytest.mark.usefixtures("mark")
+def test_a_checkpoint_that_cannot_be_written_costs_none_that_was(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, simulator="Filling", checkpoint_every=2)
+    assert (result.status, result.exit_code) == ("failed", 1)
+    failure = result.failures[0].failure
+    assert failure.code == "E0707" and "cannot be written: File too large" in failure.message
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert sorted(path.name for path in checkpoints.iterdir() if not path.is_symlink()) == ["iter_000002"]
+    assert CheckpointReader(checkpoints / "last").meta.iteration == 2
 
 
 @pytest.mark.usefixtures("mark")
