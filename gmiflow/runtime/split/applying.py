@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from gmiflow.api import SharedTrainer
@@ -139,6 +140,7 @@ class ApplyingTrainerRuntime(TrainerRuntime):
         """Change what is shared when its turn has come; then give the batch's slot back."""
         ledger = self._ledger
         learned = self._learned > self.iteration  # a user's loop may collect without learning
+        self._await_gradient()
         while True:
             with self.context.turn.yielded():
                 self._wait_s += wait_for(ledger.may_apply, ledger.look)
@@ -152,6 +154,14 @@ class ApplyingTrainerRuntime(TrainerRuntime):
         self._batcher.release()
         if not learned:
             self._skip()
+
+    def _await_gradient(self) -> None:
+        """Wait for the device before the lock is asked for: who waited with it would hold up all other trainers."""
+        if self.context.device.type == "cuda":
+            done = torch.cuda.Event(blocking=True)
+            done.record()
+            with self.context.turn.yielded():
+                done.synchronize()
 
     @at_work
     def _agreed_checksum(self) -> str:
