@@ -43,6 +43,15 @@ class Presence:
         """Whether the process that announced itself still runs."""
         return ProcessIdentity(pid=self.words[_PID], start_ticks=self.words[_START_TICKS]).alive
 
+    @property
+    def gone(self) -> str:
+        """How the member went, "left" or "died"; "" while it is there, and before it has come."""
+        if not self.attached:
+            return ""
+        if self.left:
+            return "left"
+        return "" if self.alive else "died"
+
     def announce(self) -> None:
         """Say that this process has the block from now on; its counters stay as a lost predecessor left them."""
         identity = ProcessIdentity.own()
@@ -85,10 +94,8 @@ class Watch:
         for gmi, presence, replaceable in self._members:
             if not late(presence):
                 continue
-            gone = "" if not presence.attached or replaceable else "left" if presence.left else ""
-            if not gone and presence.attached and not replaceable and not presence.alive:
-                gone = "died"
-            if gone and late(presence):
+            gone = "" if replaceable else presence.gone
+            if gone and late(presence):  # it may have come just before it went
                 raise error(PEER_LOST, f"GMI {gmi} {gone} while {self._what} waited for it")
             if waited_s > self.timeout_s:
                 came = "did not come to" if presence.attached else "did not join"

@@ -239,7 +239,7 @@ class Ring:
         """Say goodbye, and wait until no producer uses the slots any more; False after ``timeout_s`` seconds."""
         self._own.leave()  # who waits for this consumer learns of it, and goes, too
         users = self.producers
-        return wait_until(lambda: all(p.left or not p.attached or not p.alive for p in users), timeout_s)
+        return wait_until(lambda: all(p.gone or not p.attached for p in users), timeout_s)
 
     def release(self) -> None:
         """Give back the slot that was read; in drop mode it was given back when it was copied."""
