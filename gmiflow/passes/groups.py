@@ -6,7 +6,7 @@ from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.workflow import Component, Target, Workflow
 from gmiflow.profiles.defaults import MAX_GMIS
 
-__all__ = ["one_gmi_alone", "split_groups", "stated_groups"]
+__all__ = ["one_gmi_alone", "one_per_core", "share_of_cores", "split_groups", "stated_groups"]
 
 
 def stated_groups(target: Target) -> tuple[int, int] | None:
@@ -57,15 +57,24 @@ def _default_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str
     target = workflow.target
     trainers = 1 if target.trainers == "auto" else target.trainers
     if target.device == "cpu":
-        share = min(cores, MAX_GMIS) // len(workflow.components)
-        origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores), two at least"))
+        origins.append(("gmi_per_gpu", one_per_core(cores)))
         least = trainers if workflow.applies is not None else 1
-        return max(least, share - trainers), trainers
+        return max(least, share_of_cores(workflow, cores) - trainers), trainers
     if workflow.applies is not None:
         origins.append(("gmi_per_gpu", "default: one GMI that collects for each that trains"))
         return trainers, trainers
     origins.append(("gmi_per_gpu", "default: one GMI that collects until a profile says that more pay"))
     return 1, trainers
+
+
+def share_of_cores(workflow: Workflow, cores: int) -> int:
+    """GMIs of one training when every core gets one."""
+    return min(cores, MAX_GMIS) // len(workflow.components)
+
+
+def one_per_core(cores: int) -> str:
+    """The origin of a number of GMIs that `share_of_cores` gives."""
+    return f"default: one GMI per core ({cores} cores), two at least"
 
 
 def _uneven(workflow: Workflow, total: int, agents: int, trainers: int) -> Diagnostic:

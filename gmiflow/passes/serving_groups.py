@@ -8,7 +8,7 @@ from __future__ import annotations
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.workflow import Workflow
-from gmiflow.profiles.defaults import MAX_GMIS
+from gmiflow.passes.groups import one_per_core, share_of_cores
 
 __all__ = ["serving_groups"]
 
@@ -51,8 +51,8 @@ def _pairs(workflow: Workflow, cores: int) -> tuple[tuple[int, int], str]:
         pairs = next(iter(given.values()))
         return (pairs, pairs), f"given by {' and '.join(given)}"
     if target.device == "cpu":
-        pairs = max(1, _share_of_cores(workflow, cores) // 2)
-        return (pairs, pairs), _per_core(cores)
+        pairs = max(1, share_of_cores(workflow, cores) // 2)
+        return (pairs, pairs), one_per_core(cores)
     return (1, 1), "default: one pair until a profile says that more pay"
 
 
@@ -74,22 +74,13 @@ def _pools(workflow: Workflow, cores: int) -> tuple[tuple[int, int], str]:
         agents = 1 if target.agents == "auto" else target.agents
         simulators, origin = target.simulators, "given as `simulators` and `agents`"
         if simulators == "auto" and target.device == "cpu":
-            simulators, origin = max(agents, _share_of_cores(workflow, cores) - agents), _per_core(cores)
+            simulators, origin = max(agents, share_of_cores(workflow, cores) - agents), one_per_core(cores)
         elif simulators == "auto":
             simulators, origin = max(agents, 2), "default: two simulators until a profile says that more pay"
     if agents > simulators:
         message = f"mapping `mp_dp` has {agents} agent GMIs for {simulators} simulator GMIs: some would have no work"
         raise _refused(workflow, message, "at most as many `agents` as `simulators`; `dp_mp` has as many")
     return (simulators, agents), origin
-
-
-def _share_of_cores(workflow: Workflow, cores: int) -> int:
-    """GMIs of one training when every core gets one."""
-    return min(cores, MAX_GMIS) // len(workflow.components)
-
-
-def _per_core(cores: int) -> str:
-    return f"default: one GMI per core ({cores} cores), two at least"
 
 
 def _too_few(workflow: Workflow, total: int) -> str:
