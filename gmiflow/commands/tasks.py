@@ -26,9 +26,12 @@ format_option = click.option(
 )
 
 
-@click.group(name="tasks")
-def command() -> None:
-    """The benchmark tasks: simulators that `std.tasks` declares."""
+@click.group(name="tasks", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """The benchmark tasks: simulators that `std.tasks` declares. Alone, it lists them."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_command, output="text")
 
 
 @command.command(name="list")

@@ -30,7 +30,8 @@ def policy_subject(run: Path, training: str | None = None) -> tuple[Subject, Tas
     subject = find_subjects(run, training)[0]
     task = task_class(subject.training)
     if task is None:
-        raise error(NOT_SUPPORTED, f"{subject.simulator.entry} is no benchmark task: nothing says how to draw it")
+        told = "`gmiflow tasks list` shows what can be drawn; `gmiflow eval` says what a policy does in any simulator"
+        raise error(NOT_SUPPORTED, f"{subject.simulator.entry} is no benchmark task: nothing says how to draw it", told)
     return subject, task.info
 
 

@@ -182,12 +182,18 @@ class CheckpointReader:
         Raises:
             GMIError: E0707 when they are another policy's, or no numbers.
         """
+        state, another = self.shared(POLICY), f"the policy in {self.path} is another one"
+        hint = (
+            "the agent has to be built with the parameters that it was trained with, for a simulator of the same sizes"
+        )
+        if differences := _differences(state, policy.state_dict()):
+            shown = differences if len(differences) <= 4 else [*differences[:3], f"and {len(differences) - 3} more"]
+            raise error(CHECKPOINT_UNUSABLE, another, *shown, hint)
         try:
-            policy.load_state_dict(self.shared(POLICY))
+            policy.load_state_dict(state)
         except RuntimeError as problem:
             reason = " ".join(str(problem).split())
-            hint = "the agent has to be built with the parameters that it was trained with"
-            raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} is another one: {reason}", hint) from problem
+            raise error(CHECKPOINT_UNUSABLE, f"{another}: {reason}", hint) from problem
         for name, values in policy.named_parameters():
             if values.isnan().any():
                 raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} cannot act: {name} holds NaN")
@@ -241,3 +247,14 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _differences(saved: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> list[str]:
+    """What two policies have that the other has not, or in another size, a sentence for each tensor."""
+    found = [f"`{name}` is in the checkpoint alone" for name in saved if name not in here]
+    found += [f"`{name}` is not in the checkpoint" for name in here if name not in saved]
+    return found + [
+        f"`{name}` is {list(saved[name].shape)} in the checkpoint and {list(here[name].shape)} here"
+        for name in here
+        if name in saved and saved[name].shape != here[name].shape
+    ]

@@ -31,6 +31,10 @@ def test_the_list_has_a_line_for_every_task():
     ]
 
 
+def test_the_command_alone_lists_them():
+    assert call().stdout == call("list").stdout
+
+
 def test_a_task_is_shown_whole():
     shown = call("show", "ball_balance").stdout
     assert shown.startswith("ball_balance: A tray on three legs")

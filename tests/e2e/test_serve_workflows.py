@@ -137,3 +137,12 @@ def test_where_weights_cannot_come_from(folder: Path, words: tuple[str, ...], co
     done = gmiflow(folder, "run", "box.gmi", *words, "--run-dir", "refused")
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert not (folder / "refused").exists()
+
+
+def test_a_policy_of_another_size_is_refused_in_plain_words(folder: Path) -> None:
+    """CartPole has 4 observations and an action: with 8 units instead of 32 the parameters are fewer."""
+    words = ("--from", "trained", "--set", "actor.hidden=[8]", "--gmi-per-gpu", "1", "--run-dir", "narrow")
+    done = gmiflow(folder, "run", "box.gmi", "-w", "serve", *words)
+    assert done.returncode == 1 and "error[E0707]" in done.stderr
+    assert "`flat` is [" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert "serve: failed before an iteration was over" in done.stdout

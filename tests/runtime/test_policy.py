@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from plans import launch_plan, training_plan, write_programs
+from point_mass import LinearPolicy
 from safetensors.torch import load_file
 
 from gmiflow.runtime import load_policy
+from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.launch import run_plan
 
@@ -63,14 +65,27 @@ def test_mistakes_are_named(run, place, training, words):
     assert raised.value.failure.code == "E0707"
 
 
+def test_weights_of_another_policy_are_refused_with_both_sizes(run):
+    reader = CheckpointReader(run / "checkpoints" / "a" / "last")
+    other = LinearPolicy(4, 3)  # the run's has two actions
+    other.register_buffer("scale", torch.ones(4))
+    with pytest.raises(GMIError, match="is another one") as raised:
+        reader.restore_policy(other)
+    assert raised.value.failure.notes[:-1] == (
+        "`scale` is not in the checkpoint",
+        "`weight` is [2, 4] in the checkpoint and [3, 4] here",
+        "`log_std` is [2] in the checkpoint and [3] here",
+    )
+
+
 def test_the_guide(tmp_path, monkeypatch):
-    """Its first example, on a run of the project that `gmiflow new` makes; export as well."""
+    """Its first example, on a run of the project that `gmiflow new` makes, with as many numbers; export as well."""
     import subprocess
 
     command = [sys.executable, "-m", "gmiflow.cli"]
     subprocess.run([*command, "new", "hover"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
     project = tmp_path / "hover"
-    options = ["--iterations", "2", "--num-env", "64", "--run-dir", "runs/hover"]
+    options = ["--iterations", "2", "--num-env", "64", "--run-dir", "runs/pole"]
     subprocess.run([*command, "run", "hover.gmi", *options], cwd=project, check=True, capture_output=True, timeout=200)
     monkeypatch.chdir(project)
     first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/using-a-policy.md").read_text(), re.DOTALL)
@@ -80,5 +95,5 @@ def test_the_guide(tmp_path, monkeypatch):
     assert scope["action"].abs().max() <= 1.0
     assert scope["value"].isfinite().all()
     exec(next(line for line in second.splitlines() if "torch.export.save" in line), scope)
-    again = torch.export.load("hover.pt2").module()
+    again = torch.export.load("pole.pt2").module()
     torch.testing.assert_close(again(scope["obs"])[0], scope["mean"])
