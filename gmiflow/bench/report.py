@@ -174,16 +174,40 @@ def draw(rows: Iterable[Row], path: Path) -> None:
     grid = figure.subplots(len(tasks), 2, squeeze=False)
     for (left, right), task in zip(grid, tasks, strict=True):
         sides = [group for group in groups if group.task == task]
-        for axes, column, label in ((left, 0, "wall clock of the iterations (s)"), (right, 1, "environment steps")):
-            for colour, group in zip(COLOURS, sides, strict=False):
-                _draw_group(axes, group, column, colour)
-            _frame(axes, sides)
-            axes.set(title=task, xlabel=label, ylabel="mean return")
-            axes.set_xlim(left=0)
-            axes.grid(alpha=0.25)
-            axes.spines[["top", "right"]].set_visible(False)
+        _draw_task(left, sides, 0, "wall clock of the iterations (s)")
+        _draw_task(right, sides, 1, "environment steps")
         left.legend(frameon=False, fontsize="small", loc="lower right")
     figure.savefig(path, metadata={"Software": None})
+
+
+def draw_against_steps(rows: Iterable[Row], path: Path) -> None:
+    """Like `draw`, against environment steps alone: for trainings that shared a machine. Two tasks in a line."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    groups = groups_of(rows)
+    tasks = list(dict.fromkeys(group.task for group in groups))
+    lines = -(-len(tasks) // 2)
+    figure = Figure(figsize=(10.0, 3.1 * lines), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(lines, 2, squeeze=False).flat
+    for axes, task in zip(grid, tasks, strict=False):
+        _draw_task(axes, [group for group in groups if group.task == task], 1, "environment steps")
+        axes.legend(frameon=False, fontsize="small", loc="lower right")
+    for axes in grid[len(tasks) :]:
+        axes.set_axis_off()
+    figure.savefig(path, metadata={"Software": None})
+
+
+def _draw_task(axes: Axes, sides: Sequence[Group], column: int, label: str) -> None:
+    """All sides of a task; ``column`` of the points is the abscissa."""
+    for colour, group in zip(COLOURS, sides, strict=False):
+        _draw_group(axes, group, column, colour)
+    _frame(axes, sides)
+    axes.set(title=sides[0].task, xlabel=label, ylabel="mean return")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _frame(axes: Axes, sides: Sequence[Group]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from bench_support import evaluation, row
 
 from gmiflow.bench.curves import band, common_return, estimate, first_reached, thinned
-from gmiflow.bench.report import draw, markdown
+from gmiflow.bench.report import draw, draw_against_steps, markdown
 
 
 def test_the_mean_of_two_curves_is_that_of_lines_between_their_points():
@@ -108,3 +108,12 @@ def test_the_picture(tmp_path):
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
     assert (width, height) == (1300, int(2 * 3.3 * 130))  # a line of pictures per task
+
+
+def test_the_picture_against_steps_has_two_tasks_in_a_line(tmp_path):
+    three = [*ROWS, row(task="cartpole", side="gmiflow")]
+    tasks = {one["task"] for one in three}
+    draw_against_steps(three, tmp_path / "curves.png")
+    data = (tmp_path / "curves.png").read_bytes()
+    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == (1100, int(-(-len(tasks) // 2) * 3.1 * 110))
