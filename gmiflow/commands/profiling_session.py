@@ -19,6 +19,7 @@ from gmiflow.profiles.space import space_of
 from gmiflow.profiles.workload_key import difference_text
 from gmiflow.profiling.session import Outcome, Request, profile_workflow
 
+_NONE_WORKED = "no point could be run; `gmiflow run` with --no-profile and one of these sizes shows the whole error"
 _AGAIN = "the same command goes on from there"
 
 
@@ -79,8 +80,9 @@ def _summary(request: Request, outcome: Outcome) -> list[str]:
         lines = [f"interrupted after {outcome.new} points; {kept}"]
     elif outcome.ended == "budget":
         lines.append(f"nothing more fits into the budget of {duration(request.budget_s)}; {_AGAIN}")
-    if outcome.ended != "interrupted" and any(item.status == "ok" for item in outcome.profile.measurements):
-        lines.append(_chosen(request.workflow, request, outcome))
+    if outcome.ended != "interrupted":
+        worked = any(item.status == "ok" for item in outcome.profile.measurements)
+        lines.append(_chosen(request.workflow, request, outcome) if worked else _NONE_WORKED)
     return lines
 
 

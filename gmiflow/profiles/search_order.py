@@ -19,7 +19,7 @@ from gmiflow.profiles.estimate import Row, row_of
 from gmiflow.profiles.ranking import best_of, simplicity
 from gmiflow.profiles.space import Space
 from gmiflow.profiles.surface import Surface, usable
-from gmiflow.profiles.walls import Walls
+from gmiflow.profiles.walls import Walls, fails
 from gmiflow.profiles.workload import Measurement
 
 PROMISE = 0.04
@@ -36,6 +36,7 @@ class State:
         done: points of the space that were measured, whatever came out of it.
         free: points of the space that may be measured, in order.
         good: points of the space with a measured rate.
+        failed: points of the space that started and failed.
     """
 
     def __init__(self, space: Space, measurements: Sequence[Measurement]) -> None:
@@ -47,6 +48,7 @@ class State:
         self.done = {m.point for m in measurements} & set(everything)
         self.free = [p for p in everything if p not in self.done and self.walls.against(p) is None]
         self.good = [m.point for m in measurements if usable(m) and m.point in self.done]
+        self.failed = [m.point for m in measurements if fails(m) and m.point in self.done]
 
     def best(self) -> Candidate | None:
         """The best of what was measured and fits into the memory."""
@@ -63,12 +65,21 @@ class State:
 
 
 def first_point(state: State) -> Point | None:
-    """Before anything worked: the least sliced plan at the reference, in the first lowering that is left."""
+    """Before anything worked: the least sliced plan at the reference, in the first lowering that is left.
+
+    When that failed, with less environments, then with more: it may be the size that it does not stand.
+    """
     space = state.space
     left: list[Execution] = [x for x in space.executions if any(p.execution == x for p in state.free)]
     if not left:
         return None
-    found = _nearest(state.free_in(_least_sliced(space, left[0])), space.reference)
+    row = _least_sliced(space, left[0])
+    free, failed = state.free_in(row), [point.num_env for point in state.failed if row_of(point) == row]
+    goal = space.reference
+    if failed:
+        less, more = min(failed) // STRIDE, max(failed) * STRIDE
+        goal = less if len(failed) == 1 and any(p.num_env <= less for p in free) else more
+    found = _nearest(free, goal)
     return found or min(state.free, key=simplicity)
 
 

@@ -46,6 +46,7 @@ class Walls:
         self._measurements = sorted(measurements, key=lambda m: m.point)
         self._good = [m for m in self._measurements if usable(m)]
         self._out_of_memory = [m.point for m in self._measurements if m.status == "out_of_memory"]
+        self._failing_sizes = {m.point.num_env for m in self._measurements if fails(m) and m.point.execution == "eager"}
         self._saturated = self._saturated_rows()
         self._wall_bytes = self._least_bytes_out_of_memory()
 
@@ -77,12 +78,19 @@ class Walls:
         return max(least, worked + 1)
 
     def _failing(self, point: Point) -> Wall | None:
-        """A lowering that fails in one GMI fails in several; a backend may fail under several alone."""
+        """A lowering that fails in one GMI fails in several; a backend may fail under several alone.
+
+        What fails in the eager loop may work at another size: it takes two that fail alike, or three, to give up. Other
+        lowerings fail whatever the size (something cannot be captured), unless the eager loop fails there, too.
+        """
         alone = [m for m in self._measurements if m.point.gmis == 1 and _execution(m.point) == _execution(point)]
         several = [m for m in self._measurements if m.point.gmis > 1 and _shared(m.point) == _shared(point)]
         for alike in (alone, several if point.gmis > 1 else []):
-            failed = [m for m in alike if m.status == "failed" and not _REFUSED.match(m.message)]
-            if failed and not any(usable(m) for m in alike):
+            failed = [m for m in alike if fails(m)]
+            if point.execution != "eager":
+                failed = [m for m in failed if m.point.num_env not in self._failing_sizes]
+            at_any_size = _at_any_size(failed) if point.execution == "eager" else bool(failed)
+            if at_any_size and not any(usable(m) for m in alike):
                 return Wall(term="failed", reason=f"{failed[0].point} failed: {failed[0].message or 'no message'}")
         for other in self._measurements:
             slower = row_of(other.point) == row_of(point) and point.num_env >= other.point.num_env
@@ -114,6 +122,17 @@ class Walls:
                     ends[row] = after.point.num_env, gain
                     break
         return ends
+
+
+def fails(measurement: Measurement) -> bool:
+    """Whether a point started and failed; what the compiler refuses never started."""
+    return measurement.status == "failed" and not _REFUSED.match(measurement.message)
+
+
+def _at_any_size(failed: Sequence[Measurement]) -> bool:
+    """Whether these failures do not seem to come from the number of environments."""
+    sizes, messages = {m.point.num_env for m in failed}, {m.message for m in failed}
+    return len(sizes) > 2 or (len(sizes) == 2 and len(messages) == 1)
 
 
 def _execution(point: Point) -> tuple[str, str]:

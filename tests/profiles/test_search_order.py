@@ -1,6 +1,7 @@
 """In which order points are measured on a machine like an H200, where each of them costs ten seconds of the budget."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from search_support import cpu_space, formula, gpu_space, measured, profile, search
@@ -80,6 +81,16 @@ def test_without_captures_the_eager_loop_is_climbed_instead():
     found = names(search(gpu_space(), run))
     assert found[0] == (4096, 1, "graph", "timeshare")
     assert found[1:4] == [(size, 1, "eager", "timeshare") for size in (4096, 16384, 65536)]
+
+
+@pytest.mark.parametrize(("works", "tried"), [(lambda n: n < 256, [256, 64]), (lambda n: n > 256, [256, 64, 1024])])
+def test_what_fails_at_the_reference_is_tried_with_less_and_with_more(works, tried):
+    def run(point):
+        return measured(point, 1000.0, status="ok" if works(point.num_env) else "failed")
+
+    seen = search(cpu_space(), lambda point: replace(run(point), message=f"{point.num_env} is too many or too few"))
+    assert [m.point.num_env for m in seen[: len(tried)]] == tried
+    assert works(choose(cpu_space(), seen).chosen.point.num_env)
 
 
 def test_gmis_that_gain_are_followed():

@@ -1,5 +1,7 @@
 """What one measurement rules out by itself, without the help of a model."""
 
+from dataclasses import replace
+
 from search_support import cpu_space, measured
 
 from gmiflow.ir.search import Point
@@ -36,5 +38,25 @@ def test_a_row_ends_where_doubling_gains_less_than_2_percent():
 
 def test_a_size_that_does_not_compile_says_nothing_of_other_sizes():
     for message, term in (("E0401: too few", None), ("E0701: sim raised ValueError", "failed")):
-        known = [Measurement(point=point(1, 256), status="failed", message=message)]
+        known = [Measurement(point=point(1, size), status="failed", message=message) for size in (64, 256)]
         assert terms(known, point(1, 512)) == [term]
+
+
+def failed(num_env, message, execution="eager"):
+    where = replace(point(1, num_env), execution=execution)
+    return Measurement(point=where, status="failed", message=message)
+
+
+def test_what_fails_may_work_at_another_size_until_it_fails_alike_or_three_times():
+    assert terms([failed(256, "a")], point(1, 512)) == [None]
+    assert terms([failed(256, "a"), failed(64, "b")], point(1, 512), point(2, 512)) == [None, None]
+    assert terms([failed(256, "a"), failed(64, "a")], point(1, 512), point(2, 512)) == ["failed", "failed"]
+    assert terms([failed(256, "a"), failed(64, "b"), failed(1024, "c")], point(1, 512)) == ["failed"]
+    worked = measured(point(1, 1024), 1000.0)
+    assert terms([failed(256, "a"), failed(64, "a"), worked], point(1, 512)) == [None]
+
+
+def test_what_cannot_be_captured_is_given_up_unless_the_size_is_to_blame():
+    graph = replace(point(1, 512), execution="graph")
+    assert terms([failed(256, "a", "graph")], graph, point(1, 512)) == ["failed", None]
+    assert terms([failed(256, "a", "graph"), failed(256, "a")], graph) == [None]
