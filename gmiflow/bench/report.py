@@ -155,8 +155,11 @@ def _shown(value: Estimate | None, digits: int, of: int | None = None) -> str:
 
 
 def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(titles)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (titles, rule, *lines))
+    """Markdown whose columns also stand below each other on a terminal."""
+    widths = [max(3, *map(len, column)) for column in zip(titles, *lines, strict=True)]
+    rule = ["-" * width for width in widths]
+    padded = ([text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in (titles, rule, *lines))
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
 def draw(rows: Iterable[Row], path: Path) -> None:

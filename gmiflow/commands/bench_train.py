@@ -16,7 +16,7 @@ import click
 from gmiflow.bench.child import ChildError, OutOfTime
 from gmiflow.bench.jobs import EXAMPLES, GMIFLOW, PEERS, RSL_RL_GRAPHED, SIX, Job, JobError, Limits, make_jobs
 from gmiflow.bench.report import draw, markdown
-from gmiflow.bench.rows import Rows
+from gmiflow.bench.rows import Row, Rows
 from gmiflow.bench.training import identity, train
 from gmiflow.commands.durations import Duration
 from gmiflow.commands.report import finish
@@ -118,6 +118,7 @@ def train_command(out: Path, output: str, **options: Any) -> None:  # noqa: ANN4
         click.echo("".join(json.dumps(row) + "\n" for row in found), nl=False)
     elif found:
         click.echo(markdown(found), nl=False)
+        click.echo(f"rows, this table and the runs are in {out}", err=True)
     if left:
         click.echo(f"{left} of {len(session.keys)} rows are left: the same command goes on", err=True)
     if failed:
@@ -204,7 +205,10 @@ class _Session:
                 click.echo(f"failed: {problem}", err=True)
                 self.rows.add({"row": "failed", **identity(job, seed), "error": str(problem)} for seed in wanted)
                 continue
-            self.rows.add(row for row in done if row["seed"] in wanted)
+            new = [row for row in done if row["seed"] in wanted]
+            self.rows.add(new)
+            for row in new:
+                click.echo(f"  {_came_to(row)}", err=True)
             self._show()
         return failed, len(set(self.keys) - self.rows.done)
 
@@ -225,3 +229,13 @@ class _Session:
         (self.out / TABLE).write_text(markdown(found), encoding="utf-8")
         if importlib.util.find_spec("matplotlib") is not None:
             draw(found, self.out / PLOT)
+
+
+def _came_to(row: Row) -> str:
+    """A training that is done, in a line."""
+    evaluation, last = row["evaluation"], row["last_return"]
+    reached = "no episode ended" if last is None else f"last return {last:,.1f}"
+    if evaluation is not None and evaluation["mean_return"] is not None:
+        reached += f", {evaluation['mean_return']:,.1f} without exploration"
+    steps = f"{row['env_steps']:,} env steps in {row['train_s']:.1f} s"
+    return f"seed {row['seed']}: {row['iterations']} iterations, {steps}, {reached}"

@@ -49,7 +49,15 @@ def test_a_row_holds_training_and_behaviour(made):
         assert row["evaluation"]["seed"] == row["seed"] and row["evaluation"]["episodes"] == 4
         assert row["curve"][-1][1] == row["env_steps"]
     assert first["curve"] != second["curve"]
-    assert done.stdout.splitlines()[2].startswith("| cartpole | gmiflow, 2 side by side | 2 |")
+    lines = done.stdout.splitlines()
+    assert lines[2].startswith("| cartpole | gmiflow, 2 side by side | 2     |")
+    assert len({len(line) for line in lines[:3]}) == 1  # columns stand below each other
+    said = [line for line in done.stderr.splitlines() if line.startswith("  seed ")]
+    assert [line.partition(" env steps in ")[0] for line in said] == [
+        "  seed 3: 2 iterations, 4,096", "  seed 4: 2 iterations, 4,096",
+    ]  # fmt: skip
+    assert said[0].endswith(f"{first['evaluation']['mean_return']:,.1f} without exploration")
+    assert f"the runs are in {folder}" in done.stderr
     assert (folder / "table.md").read_text() == done.stdout
     assert (folder / "curves.png").exists()
 
