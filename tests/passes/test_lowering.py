@@ -75,9 +75,9 @@ def test_auto_on_the_cpu_is_one_gmi_per_core_at_most_ten():
     assert lower(many, num_env=4096).sized.gmi_per_gpu == 10
 
 
-def test_auto_num_env_is_marked_as_modelled():
+def test_auto_num_env_is_marked_as_a_default():
     sized = lower(num_env="auto").sized
-    assert dict(sized.origins)["num_env"].startswith("modelled")
+    assert dict(sized.origins)["num_env"] == "default: no profile of this workload on this machine"
     assert sized.num_env > 0
 
 
