@@ -239,7 +239,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._buffer = bytearray()
         self._in_flight = 0
-        self._welcomed = self._full = self._ended = False
+        self._welcomed = self._full = self._ended = self._last = False
         self._timer: asyncio.TimerHandle | None = None
 
     # asyncio.Protocol
@@ -265,6 +265,11 @@ class _Connection(asyncio.Protocol):
         """Take the whole frames out of what has come."""
         self._buffer += data
         self._read_frames()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; it may still read the answers to what it has sent."""
+        self._last = True
+        return self._in_flight > 0
 
     def pause_writing(self) -> None:
         """The client does not read its answers."""
@@ -305,7 +310,10 @@ class _Connection(asyncio.Protocol):
         else:
             values = np.ascontiguousarray(result, dtype="<f4").tobytes()
             self._transport.write(protocol.frame(protocol.actions(number, values)))
-        if self._in_flight == self._server.terms.in_flight_limit - 1:
+        if self._last:
+            if not self._in_flight:
+                self.hang_up()
+        elif self._in_flight == self._server.terms.in_flight_limit - 1:
             self.resume()
 
     def hang_up(self) -> None:

@@ -267,6 +267,24 @@ def test_a_policy_that_fails_says_so_and_goes_on(serve):
         assert client.act(np.ones(3)).tolist() == [9.0, 12.0]
 
 
+def test_who_sends_no_more_still_gets_the_answers(serve):
+    slow = threading.Event()
+
+    def act_late(rows):
+        slow.wait(PATIENCE_S)
+        return act(rows)
+
+    running = serve(answers=(act_late,))
+    with welcomed(running) as raw:
+        for number in (1, 2, 3):
+            raw.sendall(protocol.frame(protocol.act(number, np.full((1, 3), number, "<f4").tobytes())))
+        raw.shutdown(socket.SHUT_WR)
+        slow.set()
+        answers = [protocol.read_answer(body_of(raw)) for _ in range(3)]
+        assert {n: np.frombuffer(a, "<f4").tolist() for n, a in answers} == {n: [9.0 * n, 12.0 * n] for n in (1, 2, 3)}
+        assert body_of(raw) == b""
+
+
 def test_stopping_answers_what_was_read(serve):
     begun = threading.Event()
 
