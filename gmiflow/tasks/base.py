@@ -5,6 +5,8 @@ state an episode starts in, and (if it is not a plain copy) how an action become
 module does the rest: engines, episode counters, time-outs, resets inside `step`, state that
 resumes exactly, and diagnostics.
 
+On the CPU the operations of a task that is `Task.taped` are recorded once and replayed by NumPy.
+
 Two ways of restarting finished environments give the same numbers:
 
 * by index, for engines on the CPU: work is proportional to the number of finished environments,

@@ -2,10 +2,10 @@
 
 A control step of a few hundred environments is some seventy operations on small tensors, each far shorter than what
 torch needs to start it. It is worse after some milliseconds of physics, which leave nothing of the interpreter and of
-torch in the cores' caches (measured with 256 environments: the first operation 60 us, and 10 us for every other one
-that is not yet warm). NumPy reaches its loops by a much shorter way. A step makes the same operations on the same
-memory every time, as CUDA graphs demand it anyway, so it is written once, in torch, and neither its Python code nor
-torch's dispatch need to run again.
+torch in the cores' caches: the first operation then takes fifteen times as long as when it is repeated at once, and
+the first of each other kind is slow again. NumPy reaches its loops by a much shorter way, cold or warm. A step makes
+the same operations on the same memory every time, as CUDA graphs demand it anyway, so it is written once, in torch,
+and neither its Python code nor torch's dispatch need to run again.
 
 NumPy rounds products before it adds them, where torch fuses the two, and has its own arcus tangent: results may differ
 from torch's in the last bits. So a tape is replayed from the very first step on, never mixed with what it was made of.
