@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gmiflow.commands.compile import write
 from gmiflow.commands.durations import Duration
 from gmiflow.commands.failures import as_diagnostics
 from gmiflow.commands.launchers import Chosen, chosen_launcher, launcher_options
-from gmiflow.commands.options import chosen_options, compile_options, profile_options
+from gmiflow.commands.options import SHORTCUTS, chosen_options, compile_options, profile_options
 from gmiflow.commands.plan_view import headline, promise, table
 from gmiflow.commands.report import finish, show, unless_unwritable
 from gmiflow.commands.run_start import Start
@@ -129,7 +129,9 @@ def _prepare(
             compilation = _compile(file, options, output, known=compilation.diagnostics)
         assert compilation.plan and compilation.programs and compilation.workflow
         params = [{"name": n, "value": v, "origin": o} for n, v, o in compilation.workflow.params]
-        params += _settings_given(options.overrides, {item["name"] for item in params})
+        flags = {**SHORTCUTS, "deterministic": "workflow.deterministic"}
+        shortcuts = {path: name for name, path in flags.items() if chosen.get(name)}
+        params += _settings_given(options.overrides, {item["name"] for item in params}, shortcuts)
         sources = [(Path(s.name).name, s.text) for s in compilation.checked.sources if not s.name.startswith("std")]
         return Job(
             plan=compilation.plan,
@@ -319,13 +321,17 @@ def _run(job: Job, directory: Path, start: Start, output: str, launcher: Chosen)
     return result.exit_code
 
 
-def _settings_given(overrides: Sequence[tuple[str, str]], params: Set[str]) -> list[dict[str, Any]]:
+def _settings_given(
+    overrides: Sequence[tuple[str, str]], params: Set[str], shortcuts: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """What `--set` and its shortcuts (`--num-env`, ...) replaced that is no parameter of the file.
 
-    Settings of the workflow, the target and stages, as text; the last of each path counts.
+    Settings of the workflow, the target and stages, as text; the last of each path counts, which is a shortcut's.
     """
     return [
-        {"name": path, "value": text, "origin": "--set"} for path, text in dict(overrides).items() if path not in params
+        {"name": path, "value": text, "origin": f"--{shortcuts.get(path, 'set').replace('_', '-')}"}
+        for path, text in dict(overrides).items()
+        if path not in params
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -26,6 +27,8 @@ def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Ch
             continue
         speed = _speed(result.env_steps.get(training.name, 0), result.wall_s, result.training_s.get(training.name, 0.0))
         click.echo(f"{training.name}: {result.status} after {made} iterations, {shown}, {speed}")
+        if lags := result.lags.get(training.name):
+            click.echo(f"{training.name}: {staleness_text(lags)}")
         if (serving := result.serving.get(training.name)) is not None:
             click.echo(f"{training.name}: {serving_text(serving)}")
     for replicas in result.replicas:
@@ -38,6 +41,12 @@ def summarise(plan: LaunchPlan, result: RunResult, directory: Path, launcher: Ch
     click.echo(f"run directory {directory}")
     if result.status != "finished" and any(training.mode != "serve" for training in plan.trainings):
         click.echo(_how_to_go_on(plan, directory, launcher))
+
+
+def staleness_text(lags: Mapping[int, int]) -> str:
+    """How old the experience was that was trained on, from the number of parts of rollouts by lag."""
+    mean = sum(lag * count for lag, count in lags.items()) / sum(lags.values())
+    return f"experience was {mean:.2f} policy versions old in the mean, {max(lags)} at most"
 
 
 def serving_text(serving: ServingSummary) -> str:

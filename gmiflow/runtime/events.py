@@ -230,6 +230,8 @@ class RunResult:
         restarts: how often the GMIs were started again.
         replicas: a summary per training with replicas.
         serving: of trainings that only serve.
+        lags: how many parts of rollouts were trained on with which lag in policy versions, per training whose agents
+            are apart from its trainers.
     """
 
     status: Status
@@ -245,3 +247,4 @@ class RunResult:
     restarts: int = 0
     replicas: tuple[ReplicaSummary, ...] = ()
     serving: dict[str, ServingSummary] = field(default_factory=dict[str, ServingSummary])
+    lags: dict[str, dict[int, int]] = field(default_factory=dict[str, dict[int, int]])

@@ -51,6 +51,7 @@ def result_of(plan: LaunchPlan, supervisors: Sequence[Supervisor], directory: Ru
             for name, merger in mergers.items()
             if merger.serving is not None and (summary := merger.serving.summary()) is not None
         },
+        lags={name: {int(lag): n for lag, n in m.lags.items()} for name, m in mergers.items() if m.lags},
     )
 
 

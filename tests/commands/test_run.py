@@ -77,6 +77,7 @@ def test_a_run_directory_holds_everything(finished):
     params = json.loads((run / "params.json").read_text())
     assert {"name": "num_env", "value": 256, "origin": "default"} in params
     assert {"name": "train.checkpoint_every", "value": "3", "origin": "--set"} in params
+    assert {"name": "workflow.num_env", "value": "64", "origin": "--num-env"} in params
     assert sorted(p.name for p in (run / "programs").glob("*.py")) == ["gmi_00.py", "gmi_01.py"]
     assert (run / "logs" / "gmi_01.log").exists()
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 6

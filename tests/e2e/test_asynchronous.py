@@ -15,6 +15,8 @@ def report_of(run_dir: Path, file: Path, *options: str) -> dict:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, cwd=run_dir.parent, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
+    told = "train: experience was 0.00 policy versions old in the mean, 0 at most" in done.stdout
+    assert told == (run_dir.name == "split"), done.stdout
     return json.loads((run_dir / "report.json").read_text())["trainings"]["train"]
 
 
