@@ -21,6 +21,7 @@ from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.noise import CounterNoise
+from gmiflow.runtime.split import make_runtime
 from gmiflow.runtime.stages import build_trainer
 
 SHARED: dict[str, Any] = {"trainer": "point_mass_shared:Sharing", "update": "apply", "mode": "async"}
@@ -169,6 +170,14 @@ def test_a_trainer_that_cannot_share_is_refused() -> None:
     with pytest.raises(GMIError, match=r"point_mass:Learner is not a subclass of gmiflow\.api\.SharedTrainer"):
         build_trainer(context, clock)
     assert clock.names[clock.current] == "learner"
+
+
+def test_a_trainer_that_never_came_to_share_can_be_stopped() -> None:
+    """As after any failure of its setup, which must not be covered by another one."""
+    program = program_of(plan_of(agents=1, trainers=1), 1)
+    control = LocalCollective.alone("control", 1)
+    context = GMIContext(program=program, device=torch.device("cpu"), collectives={}, control=control)
+    make_runtime(context, Collector()).stop()
 
 
 def test_what_is_not_finite_is_found_where_it_is_trained_on() -> None:

@@ -22,6 +22,8 @@ from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.shared_state import SharedState
 from gmiflow.runtime.comm.channel.weights import WeightsBoard, WeightsPublisher, WeightsWriter
 from gmiflow.runtime.context import GMIContext
+from gmiflow.runtime.execution.clock import StageClock
+from gmiflow.runtime.reporter import Reporter
 from gmiflow.runtime.split.trainers import TrainerRuntime
 
 __all__ = ["ApplyingTrainerRuntime", "open_ledger"]
@@ -42,6 +44,10 @@ def open_ledger(context: GMIContext) -> Ledger:
 
 class ApplyingTrainerRuntime(TrainerRuntime):
     """See the module."""
+
+    def __init__(self, context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> None:
+        super().__init__(context, reporter, clock)
+        self._leaving = contextlib.ExitStack()
 
     def iterations(self) -> Iterator[int]:
         """As `GMIRuntime.iterations`; the trainers leave the loop at the same iteration, each when it has made it."""
@@ -75,7 +81,6 @@ class ApplyingTrainerRuntime(TrainerRuntime):
     def _open_board(self) -> WeightsWriter | None:
         """Share the parameters, open the ledger, and show the first weights."""
         context = self.context
-        self._leaving = contextlib.ExitStack()
         self._start = self.iteration
         first = context.id == context.consumers[0]
         if not first:
