@@ -15,6 +15,7 @@ import click
 
 from gmiflow.commands.bench_channel import channel
 from gmiflow.commands.bench_train import train_command
+from gmiflow.commands.output import replace_output
 from gmiflow.commands.report import show
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import Hardware, detect
@@ -100,17 +101,20 @@ def collective(
     between them.
     """
     if plot is not None:
-        _require_matplotlib()
+        _require_plot(plot)
     hardware = detect()
     cuda = device == "cuda" or (device == "auto" and bool(hardware.gpus))
     if cuda and not hardware.gpus:
         raise click.UsageError("--device cuda: this machine has no NVIDIA GPU")
-    rows = _measured(layouts(hardware, gmis, cuda=cuda), sizes, batches)
+    work = layouts(hardware, gmis, cuda=cuda)
+    if not work:
+        raise click.UsageError("--gmis: one GMI has nobody to reduce with; give two or more, like --gmis 2")
+    rows = _measured(work, sizes, batches)
     if not rows:
         raise SystemExit(1)
     click.echo(_json(rows) if output == "json" else table(rows), nl=False)
     if plot is not None:
-        draw(rows, Path(plot))
+        replace_output(plot, lambda path: draw(rows, path))
         click.echo(f"wrote {plot}", err=True)
     if calibrate:
         _keep(rows, hardware, cuda=cuda)
@@ -174,9 +178,14 @@ def _json(rows: Sequence[Latency]) -> str:
     return "".join(json.dumps({**asdict(row), "bytes_per_s": row.bytes_per_s}) + "\n" for row in rows)
 
 
-def _require_matplotlib() -> None:
+def _require_plot(file: str) -> None:
+    """Look whether a plot can be drawn, before there is anything to draw."""
     import importlib.util
 
+    if Path(file).suffix.lower() not in (".png", ".svg"):
+        raise click.UsageError(f"--plot {file}: name a file that ends in .png or .svg")
+    if not Path(file).parent.is_dir():
+        raise click.UsageError(f"--plot {file}: there is no folder {Path(file).parent}")
     if importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("--plot needs matplotlib: pip install matplotlib")
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from gmiflow.commands.bench import command, layouts, profile_of
 from gmiflow.hardware import GPU, Hardware
+from gmiflow.runtime.comm.measure import without_frames
 
 ROOT = Path(__file__).parents[2]
 ANT = str(ROOT / "examples" / "ant.gmi")
@@ -108,6 +109,9 @@ def test_layouts_of_a_machine(monkeypatch):
         (["--sizes", "3"], "'3' is not a size: give multiples of 4 bytes"),
         (["--sizes", "1MB"], "'1MB' is not a size"),
         (["--gmis", "none"], "give numbers of GMIs from 1 to 48"),
+        (["--device", "cpu", "--gmis", "1"], "one GMI has nobody to reduce with"),
+        (["--plot", "x.foo"], "name a file that ends in .png or .svg"),
+        (["--plot", "nowhere/x.png"], "there is no folder nowhere"),
     ],
 )
 def test_wrong_options(tmp_path, options, message):
@@ -121,3 +125,15 @@ def test_without_matplotlib_it_says_so(monkeypatch):
     done = CliRunner().invoke(command, ["collective", "--plot", "x.png"])
     assert done.exit_code == 2
     assert "--plot needs matplotlib: pip install matplotlib" in done.stderr
+
+
+def test_what_a_member_ended_with_is_told_without_the_frames():
+    log = [
+        "a warning",
+        "Traceback (most recent call last):",
+        '  File "measure.py", line 1, in main',
+        "    x",
+        "E: no memory",
+    ]
+    assert without_frames(log) == ["a warning", "E: no memory"]
+    assert without_frames(["", "killed"]) == ["killed"]

@@ -21,7 +21,7 @@ from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
 from gmiflow.runtime.gmi.registry import make_backend
 from gmiflow.runtime.leftovers import temporary_folder
-from gmiflow.runtime.members import last_lines
+from gmiflow.runtime.members import ending, last_lines, was
 from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.spawn import ForkServer
@@ -167,8 +167,20 @@ def wait_for_members(server: ForkServer, count: int, folder: Path, deadline: flo
             if event["event"] == "exited":
                 running -= 1
                 if event["status"] != 0:
-                    message = f"member {event['gmi']} of the measurement ended with status {event['status']}"
-                    raise error(LAUNCH_FAILED, message, *last_lines(folder / "logs" / f"gmi_{event['gmi']:02d}.log"))
+                    message = f"member {event['gmi']} of the measurement {was(ending(event['status']))}"
+                    lines = last_lines(folder / "logs" / f"gmi_{event['gmi']:02d}.log")
+                    raise error(LAUNCH_FAILED, message, *without_frames(lines))
+
+
+def without_frames(lines: Sequence[str]) -> list[str]:
+    """The lines of a log without the frames of tracebacks, which are of gmiflow: what they end with is left."""
+    found: list[str] = []
+    inside = False
+    for line in filter(str.strip, lines):
+        inside = line.startswith("Traceback (") or (inside and line.startswith(" "))
+        if not inside:
+            found.append(line)
+    return found
 
 
 def _last_words(folder: Path) -> list[str]:
