@@ -30,12 +30,20 @@ def as_diagnostic(event: Failure, *, tail: bool = True) -> Diagnostic:
     notes = [f"{event.reason}{where}", *failure.notes]
     if span is None and failure.file and failure.line:
         notes.append(f"declared at {failure.file}:{failure.line}")
-    if event.log_tail and tail:
+    if tail and (news := _news(event)):
         notes.append("last lines of its log:")
-        notes += [f"  {line}" for line in event.log_tail]
+        notes += [f"  {line}" for line in news]
     if event.log is not None:
         notes.append(f"whole log: {event.log}")
     return Diagnostic(code=failure.code, message=who + failure.message, span=span, notes=tuple(notes))
+
+
+def _news(event: Failure) -> list[str]:
+    """The last lines of the log, unless they only repeat the failure."""
+    failure = event.failure
+    told = {f"{failure.code}: {failure.message}", *failure.notes}
+    rest = [line for line in event.log_tail if line.strip() not in told and not line.endswith(" gives up")]
+    return list(event.log_tail) if rest else []
 
 
 def _line(file: str | None, line: int) -> Span | None:

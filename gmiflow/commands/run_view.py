@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -69,7 +69,7 @@ class LineView:
 
 
 class BarView:
-    """A progress bar per training on a terminal."""
+    """A progress bar per training on a terminal, with as much beside it as fits: nothing of the bar is given up."""
 
     def __init__(self, plan: LaunchPlan) -> None:
         """Show the trainings of ``plan``."""
@@ -81,12 +81,16 @@ class BarView:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+        console = Console(stderr=True)
+        bar = 24 if console.width >= 120 else 10
+        counts = 2 * max(len(str(total)) for total in self._totals.values()) + 1
+        self._room = console.width - max(map(len, self._totals)) - bar - counts - 4  # a space between columns
         self._progress: Progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=bar),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            console=Console(stderr=True),
+            TextColumn("{task.fields[detail]}", markup=False),
+            console=console,
         )
         self._progress.start()
         for name, total in self._totals.items():
@@ -108,7 +112,8 @@ class BarView:
             rate = self._rates[event.training]
             rate.add(event)
             remaining = (self._totals[event.training] - event.iteration) * rate.iteration_s
-            detail = f"{rate.text()}  {detail_text(event)}  ETA {duration(remaining)}"
+            parts = [rate.speed(), f"ETA {duration(remaining)}", *details(event), f"({rate.split()})"]
+            detail = as_much_as_fits(parts, self._room)
             self._progress.update(self._tasks[event.training], completed=event.iteration, detail=detail)
 
 
@@ -157,13 +162,20 @@ class Rate:
 
     def text(self) -> str:
         """Environment steps per second, and where the time goes."""
+        return f"{self.speed()} ({self.split()})"
+
+    def speed(self) -> str:
+        """Environment steps per second."""
+        return f"{self._values['steps'] / max(self._values['seconds'], 1e-9):,.0f} env steps/s"
+
+    def split(self) -> str:
+        """Where the time goes."""
         values = self._values
         names = {"collect": "collect", "learn": "learn", "communicate": "communicate"}
         if self._serves:  # nobody learns; what is not the GMI's own work is waiting for actions
             names = {"collect": "at work", "communicate": "waiting"}
         total = sum(values[name] for name in names) or 1.0
-        split = " ".join(f"{word} {values[name] / total:.0%}" for name, word in names.items())
-        return f"{values['steps'] / max(values['seconds'], 1e-9):,.0f} env steps/s ({split})"
+        return " ".join(f"{word} {values[name] / total:.0%}" for name, word in names.items())
 
 
 def started_text(event: Started) -> str:
@@ -200,17 +212,29 @@ def fallbacks(lowering: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 def detail_text(event: Iteration) -> str:
     """What is worth knowing of an iteration besides its speed."""
-    if "latency_p50_ms" not in event.serving:
-        return episode_text(event)
-    values = event.serving
-    return f"step p50 {values['latency_p50_ms']:.3g} ms, p99 {values['latency_p99_ms']:.3g} ms  {episode_text(event)}"
+    return "  ".join(details(event))
 
 
-def episode_text(event: Iteration) -> str:
-    """Mean return and length of the latest episodes."""
+def details(event: Iteration) -> list[str]:
+    """The same, one by one: latency of what serves, return and length of the latest episodes."""
+    found: list[str] = []
+    if "latency_p50_ms" in event.serving:
+        values = event.serving
+        found.append(f"step p50 {values['latency_p50_ms']:.3g} ms, p99 {values['latency_p99_ms']:.3g} ms")
     if event.mean_return is None or event.episode_length is None:
-        return "no episode ended yet"
-    return f"return {event.mean_return:,.1f}  episode length {event.episode_length:,.0f}"
+        return [*found, "no episode ended yet"]
+    return [*found, f"return {event.mean_return:,.1f}", f"episode length {event.episode_length:,.0f}"]
+
+
+def as_much_as_fits(parts: Sequence[str], room: int) -> str:
+    """The first of the parts, two spaces between them, in at most ``room`` columns."""
+    text = ""
+    for part in parts:
+        longer = f"{text}  {part}" if text else part
+        if len(longer) > room:
+            break
+        text = longer
+    return text
 
 
 def nearby(path: Path) -> str:

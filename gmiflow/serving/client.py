@@ -74,7 +74,10 @@ class PolicyClient:
     def of_run(cls, run: str | Path, *, timeout_s: float = 10.0) -> PolicyClient:
         """Connect to the server that serves a run directory from this machine; raises as the constructor does."""
         folder = Path(run)
-        token = (folder / TOKEN_NAME).read_text(encoding="utf-8").strip()
+        try:
+            token = (folder / TOKEN_NAME).read_text(encoding="utf-8").strip()
+        except FileNotFoundError as problem:
+            raise FileNotFoundError(f"nobody serves {run}: start `gmiflow serve {run}`") from problem
         return cls(folder / SOCKET_NAME, token, timeout_s=timeout_s)
 
     def act(self, observation: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -77,6 +77,11 @@ def test_drawn_actions_are_asked_for(run):
     assert abs(drawn.std() - deviation) < 5 * deviation / 4000**0.5
 
 
+def test_a_client_is_told_that_nobody_serves(run):
+    with pytest.raises(FileNotFoundError, match="start `gmiflow serve"):
+        PolicyClient.of_run(run)
+
+
 def test_the_client_of_the_guide(run, tmp_path, monkeypatch):
     """What the guide says of a run of the quickstart holds for one."""
     (tmp_path / "runs").mkdir()
