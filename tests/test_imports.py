@@ -9,13 +9,13 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "gmiflow"
 
-LEAVES = {"api", "plan", "source", "codes", "hashing", "hardware", "resources"}
+LEAVES = {"api", "cache", "plan", "source", "codes", "hashing", "hardware", "resources"}
 ALLOWED = {
     "diagnostics": {"source", "codes"},
     "diagnostic_formats": {"source", "codes", "diagnostics"},
     "compatibility": {"plan"},
     "plan_check": {"plan"},
-    "syntax": {"source", "diagnostics", "codes", "resources", "plan"},
+    "syntax": {"cache", "source", "diagnostics", "codes", "resources", "plan"},
     "ir": {"source", "plan"},
     "passes": {
         "source",
@@ -29,14 +29,14 @@ ALLOWED = {
         "compatibility",
         "profiles",
     },
-    "profiles": {"plan", "hardware", "ir"},
+    "profiles": {"cache", "plan", "hardware", "ir"},
     "codegen": {"plan"},
     "graphs": {"ir", "plan"},
     "reference": {"syntax"},
     "pygments_lexer": {"syntax"},
     "pipeline": {"source", "diagnostics", "codes", "hardware", "plan", "syntax", "ir", "passes", "codegen", "profiles"},
     "profiling": {"plan", "plan_check", "hardware", "ir", "profiles", "pipeline", "runtime"},
-    "runtime": {"api", "plan", "hardware", "hashing"},
+    "runtime": {"api", "cache", "plan", "hardware", "hashing"},
     "serving": {"runtime"},
     "bench": {"api", "plan", "hardware", "resources", "pipeline", "runtime", "evaluation", "tasks"},
     "evaluation": {"api", "plan", "runtime", "sim", "tasks"},

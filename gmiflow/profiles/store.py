@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmiflow.cache import user_cache
 from gmiflow.hardware import Hardware
 from gmiflow.ir.workflow import Workflow
 from gmiflow.profiles.calibration import FORMAT, CollectiveProfile, Device, built_in
@@ -35,12 +36,14 @@ LOCK = ".lock"
 
 
 def folder() -> Path:
-    """`$GMIFLOW_PROFILES`, or `gmiflow/profiles` in the user's cache."""
+    """`$GMIFLOW_PROFILES`, or `gmiflow/profiles` in the user's cache; among the temporary files for a user without."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "gmiflow" / "profiles"
+    cache = user_cache()
+    if cache is None:
+        return Path(tempfile.gettempdir()) / f"gmiflow-cache-{os.getuid()}" / "profiles"
+    return cache / "gmiflow" / "profiles"
 
 
 def machine_key(hardware: Hardware, device: Device) -> dict[str, str | int | list[str]]:

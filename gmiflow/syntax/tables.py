@@ -8,6 +8,7 @@ this grammar by this version of Lark; otherwise the grammar is compiled again (a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -20,6 +21,7 @@ import lark
 from lark import Lark
 
 from gmiflow import resources
+from gmiflow.cache import user_cache
 
 STARTS = ("start", "item", "value")
 """Start symbols: a file, one declaration, one expression."""
@@ -94,21 +96,24 @@ def _cache_folder() -> Path | None:
     """A folder that this user owns and nobody else can write, or None."""
     if not hasattr(os, "getuid"):
         return None
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "gmiflow"
+    cache = user_cache()
+    if cache is None:
+        return None
+    folder = cache / "gmiflow"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
-    except (OSError, RuntimeError):
+    except OSError:
         return None
     private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
     return folder if private else None
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
         partial.write_bytes(data)
         partial.replace(path)
-    except OSError:
-        return  # a read-only cache costs time, nothing else
+    except OSError:  # a cache that cannot be written costs time, nothing else
+        with contextlib.suppress(OSError):
+            partial.unlink()

@@ -1,13 +1,16 @@
 """Times between and beyond measurements; expected numbers are worked out by hand."""
 
 import json
+import os
 
 import pytest
 
+from gmiflow.cache import user_cache
 from gmiflow.hardware import GPU, Hardware
 from gmiflow.profiles import store
 from gmiflow.profiles.calibration import CollectiveProfile, Curve, built_in
 from gmiflow.profiles.candidates import candidates
+from gmiflow.syntax import tables
 
 H200 = GPU(index=0, uuid="GPU-0", name="NVIDIA H200", sm_count=132, memory_bytes=143771 << 20, mig=False)
 MACHINE = Hardware(cores=4, gpus=(H200,))
@@ -97,3 +100,18 @@ def test_the_cache_is_the_users(monkeypatch, tmp_path):
     monkeypatch.delenv(store.FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert store.folder() == tmp_path / "gmiflow" / "profiles"
+
+
+def test_a_user_without_a_home_has_profiles_among_the_temporary_files(monkeypatch, tmp_path):
+    """As in a container that runs under a number of its own."""
+
+    def nobody(number):
+        raise KeyError(number)
+
+    for name in (store.FOLDER_VARIABLE, "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert user_cache() is None
+    assert store.folder() == tmp_path / f"gmiflow-cache-{os.getuid()}" / "profiles"
+    assert tables.load().parse("edition 1\n", start="start")  # without a cache of its tables

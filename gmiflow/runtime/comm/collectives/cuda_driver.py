@@ -6,6 +6,7 @@ references per tensor across processes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -18,6 +19,7 @@ import torch
 from cuda.bindings import driver, nvrtc  # pyright: ignore[reportMissingImports] - in the extra `gpu`
 from torch import Tensor
 
+from gmiflow.cache import user_cache
 from gmiflow.runtime.failure import NOT_SUPPORTED, error
 
 
@@ -197,19 +199,26 @@ def cubin(source: str, constants: dict[str, int], capability: tuple[int, int]) -
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17"]
     options += [f"-D{name}={value}" for name, value in constants.items()]
     key = hashlib.sha256(repr((nvrtc.nvrtcVersion(), options, source)).encode()).hexdigest()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gmiflow" / "kernels" / f"{key}.cubin"
+    folder = user_cache()
+    if folder is None:
+        return compile_source(source, options)
+    cache = folder / "gmiflow" / "kernels" / f"{key}.cubin"
     try:
         return cache.read_bytes()
     except OSError:
         code = compile_source(source, options)
-    try:  # a cache that cannot be written costs time and nothing else
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache.parent, delete=False) as file:
-            file.write(code)
-        os.replace(file.name, cache)
-    except OSError:
-        pass
+    _keep(cache, code)
     return code
+
+
+def _keep(cache: Path, code: bytes) -> None:
+    """Write a file of the cache, whole or not at all; one that cannot be written costs time and nothing else."""
+    with contextlib.suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".gmiflow-", dir=cache.parent) as folder:
+            fresh = Path(folder) / cache.name
+            fresh.write_bytes(code)
+            fresh.replace(cache)
 
 
 def compile_source(source: str, options: list[str]) -> bytes:
