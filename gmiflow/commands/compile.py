@@ -49,7 +49,8 @@ def command(file: str, emit: str | None, directory: str | None, output: str, **c
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise click.UsageError(f"cannot write {target}: {error.filename or target}: {reason}") from error
-    click.echo(f"wrote {target}/plan.json and {len(compilation.programs)} programs", err=True)
+    count = len(compilation.programs)
+    click.echo(f"wrote {target}/plan.json and {count} program{'s' if count != 1 else ''}", err=True)
 
 
 def _emit_tokens(file: str) -> None:

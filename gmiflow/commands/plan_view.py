@@ -40,10 +40,11 @@ def promise(plan: LaunchPlan) -> list[str]:
 def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
     """One training: its size and how it is cut, its length, and what crosses between its GMIs."""
     gmis = plan.members(training.name)
+    count = f"{training.iterations} iteration{'s' if training.iterations != 1 else ''}"
     drawn = ", actions without exploration" if training.deterministic else ""
     return (
         f"{training.name}: num_env {training.num_env}{_cut(training, gmis)}, horizon {training.horizon}, "
-        f"{training.iterations} iterations, seed {training.seed}{drawn}; mapping {training.mapping}, "
+        f"{count}, seed {training.seed}{drawn}; mapping {training.mapping}, "
         f"execution {training.execution}, {_crossing(plan, training)}" + _sharing(plan, gmis)
     )
 

@@ -226,7 +226,8 @@ def _show_commands(job: Job, directory: Path, start: Start, launcher: Chosen) ->
     from gmiflow.runtime.processes import command as command_of
 
     plan = job.plan
-    click.echo(f"would write {directory}/: plan.json, params.json, {len(job.programs)} programs, logs, checkpoints")
+    programs = f"{len(job.programs)} program{'s' if len(job.programs) != 1 else ''}"
+    click.echo(f"would write {directory}/: plan.json, params.json, {programs}, logs, checkpoints")
     for parameter in job.params:
         click.echo(f"param {parameter['name']} = {parameter['value']} ({parameter['origin']})")
     for group in plan.collectives:

@@ -116,7 +116,7 @@ def test_a_run_sums_up_what_it_served(folder: Path) -> None:
 
 def test_deterministic_actions_can_be_asked_for_at_the_command_line(folder: Path) -> None:
     assert (
-        "num_env 96 on 1 GMI, horizon 8, 1 iterations, seed 0, actions without exploration;"
+        "num_env 96 on 1 GMI, horizon 8, 1 iteration, seed 0, actions without exploration;"
         in (folder / "still.out").read_text()
     )
     plan = json.loads((folder / "still" / "plan.json").read_text())
