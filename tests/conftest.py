@@ -1,5 +1,6 @@
 """Shared fixtures and the rule that GPU tests are skipped, and listed, where there is no GPU."""
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 # What was measured on this machine must not change what the compiler is expected to say. Each worker has a place of
 # its own, where nothing is.
 os.environ["GMIFLOW_PROFILES"] = os.path.join(tempfile.gettempdir(), f"gmiflow-tests-have-no-profiles-{os.getpid()}")
+atexit.register(shutil.rmtree, os.environ["GMIFLOW_PROFILES"], ignore_errors=True)  # the last plans of what ran
 
 # A busy machine is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

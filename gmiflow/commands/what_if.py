@@ -54,7 +54,7 @@ def parse(texts: Sequence[str]) -> WhatIf:
             hint = f"did you mean {close}?" if close else f"known are {', '.join(NAMES)}"
             raise click.UsageError(f"--what-if {text}: there is no `{name}`; {hint}")
         if not equals or not value:
-            raise click.UsageError(f"--what-if {text}: expected {name}=VALUE, the {NAMES[name]}")
+            raise click.UsageError(f"--what-if {text}: expected {name}=VALUE: {NAMES[name]}")
         if name in questions:
             raise click.UsageError(f"--what-if {name} is given twice")
         if name != "target" and not (value.isascii() and value.isdigit() and len(value) < 12 and int(value) > 0):
