@@ -3,8 +3,8 @@
 In: the slices of a workflow with several trainings. Out: the same slices, where some name the first of those whose
 environments one simulator steps. A batch of physics costs less than the sum of its parts: a GPU makes 3.3 million
 steps/s of 4,096 Ants, and 10.8 million of 65,536 (docs/performance.md, "Bare simulators").
-Not in here: whether the class of the simulator allows it (`gmiflow.api.Simulator.joinable`). That is known when it is
-loaded, and a class that does not say so gets a simulator per training in the same process.
+The class of the simulator has to allow it (`gmiflow.api.Simulator.joinable`). Where its text does not tell, that is
+known when it is loaded, and a class that does not say so gets a simulator per training in the same process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.sized import Slice
-from gmiflow.ir.workflow import Stage, Workflow
+from gmiflow.ir.workflow import Workflow
+from gmiflow.passes.python_entry import says_joinable
 from gmiflow.plan import Backend
 
 AUTO_ON_GPU = 4
@@ -66,9 +68,9 @@ def _automatic(workflow: Workflow, cores: int) -> tuple[int, str]:
 def _joined(workflow: Workflow, slices: tuple[Slice, ...], most: int) -> tuple[Slice, ...]:
     """As few groups as can be, as even as can be, of at most ``most`` slices with the same device and simulator."""
     alike: dict[tuple[int, str], list[int]] = {}
-    simulators = {component.name: component.stage("simulator") for component in workflow.components}
+    likeness = _likeness(workflow)
     for index, part in enumerate(slices):
-        alike.setdefault((part.device, _likeness(simulators[part.component])), []).append(index)
+        alike.setdefault((part.device, likeness[part.component]), []).append(index)
     first: dict[int, int] = {}
     for members in alike.values():
         count = math.ceil(len(members) / most)
@@ -84,9 +86,23 @@ def _joined(workflow: Workflow, slices: tuple[Slice, ...], most: int) -> tuple[S
     )
 
 
-def _likeness(simulator: Stage | None) -> str:
-    """Equal for simulators that can be one."""
-    return "" if simulator is None else f"{simulator.entry} {simulator.params}"
+def _likeness(workflow: Workflow) -> dict[str, str]:
+    """By training, a text that is equal for those whose simulators can be one."""
+    apart = _not_joinable(workflow)
+    found: dict[str, str] = {}
+    for component in workflow.components:
+        simulator = component.stage("simulator")
+        text = "" if simulator is None else f"{simulator.entry} {simulator.params}"
+        found[component.name] = f"{text} of {component.name}" if simulator and simulator.entry in apart else text
+    return found
+
+
+def _not_joinable(workflow: Workflow) -> set[str]:
+    """Entries of simulators whose classes do not say that they may be shared."""
+    simulators = [component.stage("simulator") for component in workflow.components]
+    entries = {simulator.entry for simulator in simulators if simulator is not None}
+    folder = Path(workflow.file).absolute().parent
+    return {entry for entry in entries if says_joinable(entry, folder) is False}
 
 
 def _obstacle(workflow: Workflow, slices: Sequence[Slice], backend: Backend) -> str:
@@ -102,8 +118,11 @@ def _obstacle(workflow: Workflow, slices: Sequence[Slice], backend: Backend) -> 
         return "a simulator in an interpreter of its own serves one training"
     if backend not in ("cpu", "timeshare"):
         return f"backend `{backend}` gives each training a part of its own"
-    places = [(part.device, _likeness(stage)) for part, stage in zip(slices, stages, strict=True)]
+    likeness = _likeness(workflow)
+    places = [(part.device, likeness[part.component]) for part in slices]
     if len(set(places)) == len(places):
+        if apart := _not_joinable(workflow):
+            return f"the class `{min(apart)}` does not say `joinable = True`"
         return "no two trainings of a device have the same simulator"
     if backend == "timeshare" and all(part.host is None for part in slices):
         return "backend `timeshare`, when it is given, makes a process of each training"

@@ -187,6 +187,18 @@ def _role(tree: python.Module, found: python.ClassDef) -> str | None:
     return None
 
 
+def class_says(module: Module, found: python.ClassDef, attribute: str) -> bool | None:
+    """What a class says of a yes-or-no attribute of its base in `gmiflow.api`, no by default; None if unknown."""
+    for node in found.body:
+        targets = node.targets if isinstance(node, python.Assign) else []
+        targets = [node.target] if isinstance(node, python.AnnAssign) else targets
+        if any(isinstance(target, python.Name) and target.id == attribute for target in targets):
+            value = node.value if isinstance(node, python.Assign | python.AnnAssign) else None
+            return value.value if isinstance(value, python.Constant) and isinstance(value.value, bool) else None
+    direct = len(found.bases) == 1 and _role(module.tree, found) is not None
+    return False if direct else None
+
+
 def _accepted_params(found: python.ClassDef) -> set[str] | None:
     for node in found.body:
         targets = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gmiflow.passes.python_class import Module, Use, check_class, line_of
+from gmiflow.passes.python_class import Module, Use, check_class, class_says, line_of
 from gmiflow.passes.report import Report
 from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
@@ -93,6 +93,23 @@ def locate_entry(text: str, folder: Path) -> Span | None:
         if isinstance(node, python.ClassDef) and node.name == name:
             return line_of(found.source, node)
     return Span(found.source, 0, 0)
+
+
+def says_joinable(text: str, folder: Path) -> bool | None:
+    """Whether the class of an entry says `joinable = True`; None where its text does not tell.
+
+    Args:
+        text: "package.module:Class".
+        folder: of the `.gmi` file.
+    """
+    module, _, name = text.partition(":")
+    path = _find(module.split("."), folder)
+    found = _parse(path) if isinstance(path, Path) and path.suffix == ".py" else None
+    if not isinstance(found, Module):
+        return None
+    declared = (node for node in found.tree.body if isinstance(node, python.ClassDef) and node.name == name)
+    node = next(declared, None)
+    return None if node is None else class_says(found, node, "joinable")
 
 
 def _find(parts: list[str], folder: Path) -> Path | str | None:

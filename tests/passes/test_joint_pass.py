@@ -104,3 +104,44 @@ def test_other_interpreters_and_classes_of_gmi_stay_apart():
         reason(lower(text=own, train__replicas=2))
         == "default: a class of `gmi` may do with its simulator what it likes"
     )
+
+
+OWN = """
+simulator Own() {
+  entry = py "own:Own"
+  in  action     : f32[env, 8] range -1 .. 1
+  out obs        : f32[env, 60]
+  out reward     : f32[env]
+  out terminated : bool[env]
+  out truncated  : bool[env]
+}
+simulator sim     = Own()"""
+
+
+@pytest.mark.parametrize(
+    ("body", "base", "joined"),
+    [
+        ("joinable = True", "Simulator", True),
+        ("joinable = False", "Simulator", False),
+        ("capturable = True", "Simulator", False),  # no by default
+        ("capturable = True", "Base", True),  # what it inherits is known when it is loaded
+    ],
+)
+def test_a_class_that_does_not_say_that_it_may_be_shared_is_not(body, base, joined, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = f"from gmiflow.api import Simulator\nfrom base import Base\n\n\nclass Own({base}):\n    {body}\n"
+    (tmp_path / "own.py").write_text(module)
+    text = Path(ANT).read_text().replace("simulator sim     = ant.Ant()", OWN)
+
+    def compiled(**settings):
+        pairs = tuple((name.replace("__", "."), str(value)) for name, value in settings.items())
+        options = Options(workflow="train", target="cpu", overrides=pairs, use_profiles=False)
+        return compile_file("own.gmi", options, text=text, hardware=GPUS, stop_after="plan")
+
+    settings = {"num_env": 64, "train__replicas": 2, "target__gmi_per_gpu": 1, "target__cores": 1}
+    found = compiled(**settings)
+    assert joints(found) == ([0, 0] if joined else [None, None])
+    if not joined:
+        assert reason(found) == "default: the class `own:Own` does not say `joinable = True`"
+        (problem,) = (d for d in compiled(**settings, train__joint=2).diagnostics if d.severity == "error")
+        assert problem.message == "joint = 2 cannot be: the class `own:Own` does not say `joinable = True`"
