@@ -76,9 +76,9 @@ class PolicyClient:
         folder = Path(run)
         try:
             token = (folder / TOKEN_NAME).read_text(encoding="utf-8").strip()
-        except FileNotFoundError as problem:
-            raise FileNotFoundError(f"nobody serves {run}: start `gmiflow serve {run}`") from problem
-        return cls(folder / SOCKET_NAME, token, timeout_s=timeout_s)
+            return cls(folder / SOCKET_NAME, token, timeout_s=timeout_s)
+        except (FileNotFoundError, ConnectionRefusedError) as problem:  # it ended, or it was killed
+            raise type(problem)(f"nobody serves {run}: start `gmiflow serve {run}`") from problem
 
     def act(self, observation: NDArray[np.floating]) -> NDArray[np.float32]:
         """Actions, without exploration unless the server was started with --stochastic.

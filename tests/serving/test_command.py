@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -77,9 +78,14 @@ def test_drawn_actions_are_asked_for(run):
     assert abs(drawn.std() - deviation) < 5 * deviation / 4000**0.5
 
 
-def test_a_client_is_told_that_nobody_serves(run):
+def test_a_client_is_told_that_nobody_serves(tmp_path):
     with pytest.raises(FileNotFoundError, match="start `gmiflow serve"):
-        PolicyClient.of_run(run)
+        PolicyClient.of_run(tmp_path)
+    (tmp_path / "serve.token").write_text("left by a server that was killed\n")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "serve.sock"))
+    with pytest.raises(ConnectionRefusedError, match="start `gmiflow serve"):
+        PolicyClient.of_run(tmp_path)
 
 
 def test_the_client_of_the_guide(run, tmp_path, monkeypatch):
