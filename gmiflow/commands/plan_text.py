@@ -26,7 +26,9 @@ COMPARED = ("throughput", "time_to_reward", "unmeasured")
 def text(report: Report, *, show_all: bool = False) -> str:
     """The whole report; ``show_all`` lists every plan that was considered."""
     parts = ["\n".join(_head(report)) + "\n", drawing(report.devices), _section("decided", decided(report))]
-    parts.append(_section("predicted", expected(report.chosen) if report.chosen else [_unpredicted(report)]))
+    count = len(report.plan.trainings)
+    predicted = "predicted" if count == 1 else f"predicted for each of {count} trainings"
+    parts.append(_section(predicted, expected(report.chosen) if report.chosen else [_unpredicted(report)]))
     if report.rows:
         title = f"plans considered (algorithm {report.algorithm}, objective {report.objective})"
         parts.append(_section(title, candidates(report.rows, show_all=show_all)))

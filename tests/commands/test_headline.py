@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gmiflow.cli import main
 from gmiflow.commands.plan_view import headline
 from gmiflow.hardware import Hardware
 from gmiflow.pipeline import Options, compile_file
@@ -38,3 +40,8 @@ def test_the_cut_and_what_crosses(example, overrides, size, crossing):
     line = headline(plan)[1]
     assert line.partition(", horizon")[0].partition(": ")[2] == size
     assert line.endswith(f"execution eager, {crossing}")
+
+
+def test_a_prediction_says_of_how_many_trainings_it_is_one():
+    shown = CliRunner().invoke(main, ["plan", str(EXAMPLES / "quickstart.gmi"), "--set", "train.replicas=3"])
+    assert "\npredicted for each of 3 trainings\n" in shown.stdout
