@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from gmiflow.runtime.checkpoint_meta import CheckpointMeta, read_meta
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, WEIGHTS_DIFFER, GMIError, error
-from gmiflow.runtime.run_directory import META, POLICY, UNFINISHED, checkpoint_name, environments_file
+from gmiflow.runtime.run_directory import META, POLICY, REPLACED, UNFINISHED, checkpoint_name, environments_file
 
 __all__ = [
     "CheckpointMeta",
@@ -111,7 +111,7 @@ class CheckpointWriter:
         temporary, final = self._temporary(meta.iteration), self._directory / name
         with _writing(self._directory):
             _write_durably(temporary / META, (json.dumps(asdict(meta), indent=2) + "\n").encode())
-            replaced = self._directory / f".old-{name}"
+            replaced = self._directory / f"{REPLACED}{name}"
             shutil.rmtree(replaced, ignore_errors=True)
             if final.exists():
                 final.rename(replaced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ POLICY = "policy.safetensors"
 TRAINER = "trainer.safetensors"
 UNFINISHED = ".writing-"
 """How the names of checkpoints begin that are not whole yet."""
+REPLACED = ".old-"
+"""How the names of checkpoints begin whose successors of the same name take their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,19 @@ class RunDirectory:
     def remove_unfinished(self) -> None:
         """Remove checkpoints that were not whole when their processes ended; none may be at work here.
 
-        They are of no use to anybody, and where the disk is full, they are what fills it.
+        They are of no use to anybody, and where the disk is full, they are what fills it. What such a checkpoint was
+        about to replace gets its name back.
         """
         for parent in ("checkpoints", "checkpoints/*"):
-            for folder in self.path.glob(f"{parent}/{UNFINISHED}*"):
+            for folder in tuple(self.path.glob(f"{parent}/{UNFINISHED}*")):
                 shutil.rmtree(folder, ignore_errors=True)
+            for replaced in tuple(self.path.glob(f"{parent}/{REPLACED}*")):
+                final = replaced.with_name(replaced.name.removeprefix(REPLACED))
+                if final.exists():
+                    shutil.rmtree(replaced, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):  # it stays under the other name
+                        replaced.rename(final)
 
 
 def checkpoint_name(iteration: int) -> str:
