@@ -37,6 +37,8 @@ from asynchronous_runs import RunError, run_for, summary
 from asynchronous_setting import TASKS, Setting, Side, sides_of
 from children import ChildError
 
+from gmiflow.runtime import speed
+
 START_S = {"cpu": 60.0, "cuda": 150.0}
 """What a run may need besides its seconds; on a GPU kernels may have to be compiled."""
 
@@ -131,7 +133,12 @@ def one_curve(bench, setting, limit_s):
         if row["mean_return"] is not None:
             points.append([round(elapsed, 2), row["total_env_steps"], round(row["mean_return"], 2)])
     shutil.rmtree(folder, ignore_errors=True)
-    return {**summary(rows), "points": points}
+    return {**summary(rows, min(warm_up_of(setting), max(0, len(rows) - 1))), "points": points}
+
+
+def warm_up_of(setting):
+    """Iterations that the graphs of all sets of buffers take to be captured, which no measurement counts."""
+    return speed.warm_up_of(setting.plan().trainings[0], on_gpu=setting.device == "cuda")
 
 
 def throughput(bench):
@@ -156,9 +163,10 @@ def compare(bench, setting, where, threads):
 
     def gmiflow(limit_s):
         folder = bench.new_folder()
-        rows = run_for(setting, folder, 1.5 * window_s, limit_s)  # the first third does not count
+        warm_up = warm_up_of(setting)
+        rows = run_for(setting, folder, 1.5 * window_s, limit_s, warm_up)  # nor does the first third count
         shutil.rmtree(folder, ignore_errors=True)
-        return summary(rows)
+        return summary(rows, warm_up)
 
     def baseline(limit_s, count):
         from asynchronous_baseline import measure

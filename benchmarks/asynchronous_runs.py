@@ -20,14 +20,15 @@ class RunError(Exception):
     """A run failed or did not come as far in time; the message has its last words."""
 
 
-def run_for(setting, folder, seconds, limit_s):
+def run_for(setting, folder, seconds, limit_s, warm_up=0):
     """Train for ``seconds`` of iterations and stop; the rows of metrics.jsonl.
 
     Args:
         setting: an `asynchronous_setting.Setting`.
         folder: new; gets the file, the run and what the command prints.
-        seconds: of training, start-up not counted.
+        seconds: of training, start-up and warm-up not counted.
         limit_s: for everything.
+        warm_up: iterations before these seconds; their rows come too.
 
     Raises:
         RunError: when it ended by itself or was too slow.
@@ -49,7 +50,7 @@ def run_for(setting, folder, seconds, limit_s):
             start_new_session=True,
         )
         try:
-            while trained(metrics) < seconds:
+            while trained(metrics, warm_up) < seconds:
                 if process.poll() is not None:
                     raise RunError(f"the run ended with status {process.returncode}: {last_words(folder)}")
                 if time.monotonic() > deadline:
@@ -83,9 +84,9 @@ def rows_of(metrics):
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def trained(metrics):
-    """Seconds of training so far."""
-    return sum(row["seconds"] for row in rows_of(metrics))
+def trained(metrics, warm_up):
+    """Seconds of training so far, those of the first iterations left out."""
+    return sum(row["seconds"] for row in rows_of(metrics)[warm_up:])
 
 
 def last_words(folder):
@@ -93,9 +94,9 @@ def last_words(folder):
     return (folder / "output.txt").read_text(errors="replace")[-600:].strip()
 
 
-def summary(rows):
-    """Throughput over the last two thirds of the training, and what the channels did."""
-    kept = rows[len(rows) // 3 :]
+def summary(rows, warm_up):
+    """Throughput after the warm-up and over the last two thirds of the rest, and what the channels did."""
+    kept = rows[warm_up + (len(rows) - warm_up) // 3 :]
     seconds = sum(row["seconds"] for row in kept)
     channels = [row.get("channels") or {} for row in kept]
     lags = [int(lag) for row in rows for lag in row.get("lags") or {}]
@@ -107,6 +108,6 @@ def summary(rows):
         "iteration_ms": round(1e3 * seconds / len(kept), 2),
         "agent_wait_ms": round(1e3 * sum(row.get("agent_wait_s", 0.0) for row in channels) / len(kept), 2),
         "trainer_wait_ms": round(1e3 * sum(row.get("trainer_wait_s", 0.0) for row in channels) / len(kept), 2),
-        "iterations": len(rows),
+        "iterations": len(kept),
         "max_lag": max(lags, default=0),
     }

@@ -16,6 +16,7 @@ machine; `--budget` ends the measuring in time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -113,7 +114,12 @@ def measure(row: Row, arguments: argparse.Namespace, folder: Path, number: int) 
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         )
-        late = watch(process, arguments)
+        try:
+            late = watch(process, arguments)
+        except KeyboardInterrupt:  # ours, not the one that ends a row: leave nothing running
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
     report = run_dir / "report.json"
     if late:
         return {"error": f"not done after {arguments.limit:g} s"}
@@ -259,7 +265,8 @@ def main() -> int:
     deadline = time.monotonic() + arguments.budget
     rows = rows_of(arguments)
     found: dict[Row, list[dict[str, Any]]] = {}
-    with tempfile.TemporaryDirectory(prefix="gmiflow-mapping-") as folder:
+    # Ctrl-C ends the measuring; what is there is shown.
+    with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory(prefix="gmiflow-mapping-") as folder:
         for number, (turn, row) in enumerate((turn, row) for turn in range(arguments.rounds) for row in rows):
             name = {"part": row.part, "task": row.task, "mode": row.mode, "mapping": row.mapping, "gmis": row.gmis}
             if time.monotonic() >= deadline:

@@ -24,4 +24,4 @@ def test_configuration(tmp_path, configuration):
     rows = [json.loads(line) for line in (tmp_path / "collectives.jsonl").read_text().splitlines()]
     assert result.returncode == 0, (rows, result.stderr[-2000:])
     checks = [row for row in rows if "ok" in row]
-    assert checks and all(row["ok"] for row in checks)
+    assert checks and all(row["ok"] for row in checks), rows
