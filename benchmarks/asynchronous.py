@@ -7,8 +7,8 @@
 Sections (``--only``):
 
 * ``curve``: every side trains by `gmiflow run` for the same number of seconds. Sides: ``sync`` (all roles in one GMI
-  with all cores), ``async_S`` (half of the GMIs collect, half train, at most S versions behind) and, on a GPU,
-  ``overlap_1``.
+  with all cores), ``async_S`` (half of the GMIs collect, half train, at most S versions behind), on the CPU ``sync_2``
+  (two GMIs with all roles, a core each), and on a GPU ``overlap_1``.
 * ``throughput``: predictions per second (PPS) and training samples per second (TTOP) of agents and trainers apart,
   beside the baseline of asynchronous_baseline.py, in turns; where agents wait for the trainer (``block``: both are the
   same number), and where they do not (``drop``). On the CPU the baseline runs with one thread and with all in each

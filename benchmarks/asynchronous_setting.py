@@ -156,9 +156,12 @@ class Setting:
 
 
 def sides_of(device: str, staleness: list[int]) -> dict[str, Side]:
-    """The sides of the curves by name: sync, agents and trainers apart, and on a GPU overlap inside of a GMI."""
+    """The sides of the curves by name: sync, agents and trainers apart; on a GPU overlap inside of a GMI, on the CPU
+    sync with a core for each of two GMIs."""
     found = {"sync": Side(mapping="dp_only", max_staleness=0, gmis=1)}
     if device == "cuda":
         found["overlap_1"] = Side(mapping="dp_only", max_staleness=1, gmis=1)
+    else:
+        found["sync_2"] = Side(mapping="dp_only", max_staleness=0, gmis=2)
     found |= {f"async_{bound}": Side(mapping="ea_t", max_staleness=bound, gmis=2) for bound in staleness}
     return found
