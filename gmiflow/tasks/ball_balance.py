@@ -21,7 +21,7 @@ from gmiflow.api import StageContext
 from gmiflow.sim.base import by_column
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import BALL_BALANCE
-from gmiflow.tasks.goals import STILL_M_S
+from gmiflow.tasks.goals import HELD_M, HELD_OVER_S
 from gmiflow.tasks.operands import FirstRows, Kept, number
 from gmiflow.tasks.snapshot import Snapshot
 
@@ -38,7 +38,7 @@ TRAY_SCALE, ONE = number(1.0 / 20.0), number(1.0)
 TARGET_STEP_RAD = 0.2
 GOAL_M = (0.0, 0.0, 0.7)
 DROPPED_M = number(0.15)
-STILL = number(1.0 + STILL_M_S)
+HELD = number(HELD_M)
 
 START_DISTANCE_M = (0.001, 0.5)
 START_HEIGHT_M = (1.0, 2.0)
@@ -96,6 +96,8 @@ class BallBalance(Task):
         self._offset, self._lengths = by_column(context.num_env, 3, device), by_column(context.num_env, 2, device)
         self._offset_columns = self._offset.unbind(1)
         self._distance, self._speed = self._lengths.unbind(1)
+        self._place, self._way = by_column(context.num_env, 3, device), by_column(context.num_env, 3, device)
+        self._forgetting = self.info.control_dt / HELD_OVER_S
         self._views = Kept(self._cut)
         self._prepare_starts(context)
         self._targets = self.remember("targets", [0.0] * 3)
@@ -139,8 +141,16 @@ class BallBalance(Task):
         torch.lt(views.position_columns[2], DROPPED_M, out=terminated)
 
     def measure(self, state: Snapshot, obs: Tensor, out: Tensor) -> None:
-        """Whether the ball lies still, and its distance from the goal, m; `judge` keeps both lengths with 1 added."""
-        torch.le(self._speed, STILL, out=out[0])
+        """Whether the ball is held, and its distance from the goal, m (`judge` keeps lengths with 1 added).
+
+        Its place is the running mean of its position; the mean lags behind a ball that drifts by the way that it
+        makes in `HELD_OVER_S`.
+        """
+        torch.sub(self._views(state, obs).position, self._place, out=self._way)
+        self._place.add_(self._way, alpha=self._forgetting)
+        x, y, z = self._way.unbind(1)
+        torch.hypot(x, y, out=out[0]).hypot_(z)
+        torch.le(out[0], HELD, out=out[0])
         torch.sub(self._distance, ONE, out=out[1])
 
     def _cut(self, state: Snapshot, out: Tensor) -> _Views:

@@ -79,15 +79,16 @@ RUNNING_ON_TWO_FEET = Measure(
     name="forward_speed", unit="m/s", over="mean", meaning="torso's velocity towards the target, +x", at_least=2.0
 )
 
-STILL_M_S = 0.1
-"""Speed up to which a ball counts as lying still."""
+HELD_M, HELD_OVER_S = 0.05, 0.5
+"""A ball is held that is so near to where it has been on average over so long: one that drifts at 0.1 m/s is not, one
+that trembles with the tray is."""
 
 HELD_BALL = (
     Measure(
         name="held",
         unit="",
         over="last",
-        meaning=f"share of episodes with the ball no faster than {STILL_M_S:g} m/s",
+        meaning=f"share of episodes with the ball within {HELD_M:g} m of its place over the last {HELD_OVER_S:g} s",
         at_least=0.9,
     ),
     Measure(name="ball_distance", unit="m", over="last", meaning="ball's distance from the goal, (0, 0, 0.7)"),

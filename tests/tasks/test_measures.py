@@ -48,24 +48,38 @@ def test_velocities_are_compared_in_the_frame_of_the_base():
     assert values["turning_error"] == pytest.approx(0.75, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("ball", "velocity", "held", "distance"),
-    [
-        ((0.0, 0.0, 0.7), (0.0, 0.0, 0.0), 1.0, 0.0),
-        ((0.3, -0.4, 0.7), (0.04, -0.02, 0.04), 1.0, 0.5),
-        ((0.06, 0.08, 0.46), (0.08, -0.04, 0.08), 0.0, 0.26),
-        ((0.0, 0.0, 0.1), (0.0, 0.0, -2.0), 0.0, 0.6),
-    ],
-)
-def test_whether_the_ball_is_held_and_its_distance(ball, velocity, held, distance):
-    task = make_task(BallBalance, 1)
+def ball_at(task, place):
     model = task.engine.model
-    qpos, qvel = torch.zeros(model.nq), torch.zeros(model.nv)
-    position, rate = int(model.joint("ball").qposadr[0]), int(model.joint("ball").dofadr[0])
-    qpos[position : position + 7] = torch.tensor([*ball, *UPRIGHT])
-    qvel[rate : rate + 3] = torch.tensor(velocity)
-    state = snapshot(task, qpos.tolist(), qvel.tolist(), memory={"targets": [0.0] * 3})
-    assert measured(task, state) == pytest.approx({"held": held, "ball_distance": distance}, abs=1e-6)
+    qpos = torch.zeros(model.nq)
+    position = int(model.joint("ball").qposadr[0])
+    qpos[position : position + 7] = torch.tensor([*place, *UPRIGHT])
+    return snapshot(task, qpos.tolist(), memory={"targets": [0.0] * 3})
+
+
+@pytest.mark.parametrize(
+    ("ball", "distance"), [((0.0, 0.0, 0.7), 0.0), ((0.3, -0.4, 0.7), 0.5), ((0.06, 0.08, 0.46), 0.26)]
+)
+def test_the_ball_s_distance(ball, distance):
+    task = make_task(BallBalance, 1)
+    assert measured(task, ball_at(task, ball))["ball_distance"] == pytest.approx(distance, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("motion", "held"),
+    [
+        (lambda step: 0.0, 1.0),
+        (lambda step: 0.03 * (-1) ** step, 1.0),  # trembles, at 6 m/s
+        (lambda step: 0.09 * 0.01 * step, 1.0),  # drifts at 0.09 m/s: 0.045 m in half a second
+        (lambda step: 0.11 * 0.01 * step, 0.0),
+        (lambda step: 0.0 if step < 299 else 0.06, 0.0),
+    ],
+    ids=["rests", "trembles", "drifts slowly", "drifts", "leaves"],
+)
+def test_a_ball_is_held_that_stays_where_it_was(motion, held):
+    task = make_task(BallBalance, 1)
+    for step in range(300):  # six times the half second over which a place is averaged
+        values = measured(task, ball_at(task, (motion(step), -0.1, 0.5)))
+    assert values["held"] == held
 
 
 @pytest.mark.parametrize(("opening", "opened"), [(0.0, 0.0), (0.29, 0.0), (0.31, 1.0), (0.395, 1.0)])
