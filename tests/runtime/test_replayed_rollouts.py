@@ -21,6 +21,12 @@ from gmiflow.runtime.core import GMIRuntime
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"num_env": "16", "horizon": "4", "iterations": "8", "seed": "3"}
+SHARED = """from pendulum import Pendulum
+
+
+class SharedPendulum(Pendulum):
+    joinable = True
+"""
 PARAMS = {"simulator": {}, "agent": {"hidden": [8]}, "trainer": {"epochs": 1, "minibatches": 1}}
 
 
@@ -29,9 +35,9 @@ def _pendulum(monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
 
-def plan_of(execution: str, *, serves: bool = False, **settings: str) -> LaunchPlan:
+def plan_of(execution: str, *, serves: bool = False, entry: str = "pendulum:Pendulum", **settings: str) -> LaunchPlan:
     """The pendulum's example, small; the compiler has graphs for GPUs alone, so ``execution`` is set afterwards."""
-    text = (EXAMPLES / "own_simulator.gmi").read_text()
+    text = (EXAMPLES / "own_simulator.gmi").read_text().replace("pendulum:Pendulum", entry)
     if serves:
         text = text[: text.index("trainer ")] + text[text.index("/// Synchronous PPO") :]
         kept = [line for line in text.splitlines() if "learner" not in line]
@@ -77,11 +83,13 @@ def test_replayed_rollouts_begin_where_the_ones_before_ended(monkeypatch, eager,
 
 
 @pytest.mark.parametrize("execution", ["graph", "overlap"])
-def test_joint_rollouts_too(monkeypatch, eager, execution: str) -> None:
+def test_joint_rollouts_too(monkeypatch, tmp_path, eager, execution: str) -> None:
     """Two replicas share the simulator; the first has the seed of the one alone."""
-    monkeypatch.setattr("pendulum.Pendulum.joinable", True)
+    (tmp_path / "shared_pendulum.py").write_text(SHARED)
+    monkeypatch.syspath_prepend(str(tmp_path))
     record_parts(monkeypatch)
-    plan = plan_of(execution, **{"workflow.replicas": "2", "workflow.joint": "2"})
+    settings = {"workflow.replicas": "2", "workflow.joint": "2"}
+    plan = plan_of(execution, entry="shared_pendulum:SharedPendulum", **settings)
     assert [gmi.joint for gmi in plan.gmis] == [0, 0]
     runtimes, reports = ran(plan)
     assert "joint with 1 other" in runtimes[0]._execution.lowering["collect"]
