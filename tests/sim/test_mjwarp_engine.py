@@ -254,14 +254,14 @@ def test_a_captured_step_replays_like_an_eager_one(cls):
     with torch.cuda.graph(graph, stream=side):
         out = graphed.step({"action": action})
     graphed.load_state_dict(state)
-    for step in range(30):
+    tolerance = 1e-5 if cls is CartPole else 1e-3
+    for _ in range(30):
         action.uniform_(-1.0, 1.0, generator=generator)
+        # From the same state every time: a GPU adds up contacts in no fixed order, and a hand's would drift apart.
+        eager.load_state_dict(graphed.state_dict())
         graph.replay()
         expected = eager.step({"action": action})
-        tolerance = 1e-5 if cls is CartPole else 1e-3 * 1.3**step
-        close = torch.isclose(out["obs"], expected["obs"], atol=tolerance, rtol=tolerance).all(1)
-        # The order in which a GPU adds up contacts is not fixed, and a contact may be made a substep later.
-        assert int((~close).sum()) <= (0 if cls is CartPole else 3), (step, out["obs"][~close], expected["obs"][~close])
+        torch.testing.assert_close(out["obs"], expected["obs"], atol=tolerance, rtol=tolerance)
     assert torch.equal(graphed._clock.cpu(), torch.full((64,), 30))
 
 
