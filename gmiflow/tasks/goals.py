@@ -91,10 +91,11 @@ HELD_BALL = (
         meaning=f"share of episodes with the ball within {HELD_M:g} m of its place over the last {HELD_OVER_S:g} s",
         at_least=0.9,
     ),
-    Measure(name="ball_distance", unit="m", over="last", meaning="ball's distance from the goal, (0, 0, 0.7)"),
+    Measure(
+        name="ball_distance", unit="m", over="last", meaning="ball's distance from the goal, (0, 0, 0.7)", at_most=0.1
+    ),
 )
-"""A dropped ball is falling when its episode ends. That the tray lifts the ball to the goal's height is not asked for:
-rising pays less than resting for most of an episode (docs/benchmarks.md)."""
+"""A dropped ball is falling when its episode ends."""
 
 TRACKING = (
     Measure(
