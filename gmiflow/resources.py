@@ -19,6 +19,12 @@ def stdlib_path() -> Path:
     return _first(DATA / "stdlib", _PACKAGE.parent / "stdlib")
 
 
+def standard_modules() -> list[str]:
+    """The modules of the standard library, `std.tasks.ant`, in alphabetical order."""
+    root = stdlib_path()
+    return [".".join(("std", *path.relative_to(root).with_suffix("").parts)) for path in sorted(root.rglob("*.gmi"))]
+
+
 def examples_path() -> Path:
     """The folder of the example workflows, `ant.gmi`."""
     return _first(DATA / "examples", _PACKAGE.parent / "examples")

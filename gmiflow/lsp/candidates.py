@@ -61,19 +61,25 @@ def names(unit: Unit, kinds: tuple[type, ...], rank: int = 2) -> Iterator[types.
     for name, meaning in unit.names.items():
         if isinstance(meaning, Unit):
             if Unit in kinds:
-                yield item(name, KINDS["module"], rank + 1, detail=meaning.source.name)
+                yield module(name, meaning, rank + 1)
         elif isinstance(meaning, kinds) and type(meaning) in DECLARATIONS:
             yield named(unit, name, meaning, rank)
 
 
-def named(unit: Unit, name: str, meaning: object, rank: int) -> types.CompletionItem:
-    """A declaration of a file."""
+def module(name: str, unit: Unit, rank: int) -> types.CompletionItem:
+    """A module that a file imports."""
+    return item(name, KINDS["module"], rank, detail=unit.source.name)
+
+
+def named(unit: Unit | None, name: str, meaning: object, rank: int, module: str = "") -> types.CompletionItem:
+    """A declaration of a file, seen from one that knows that file as ``module``."""
     symbol = Symbol(kind=DECLARATIONS[type(meaning)], name=name, node=meaning, unit=unit)
     first = declaration(symbol).split("\n")[0]
-    return item(name, KINDS[symbol.kind], rank, detail=first, documentation=documentation(symbol))
+    label = f"{module}.{name}" if module else name
+    return item(label, KINDS[symbol.kind], rank, detail=first, documentation=documentation(symbol))
 
 
-def settings(specs: Mapping[str, Spec], table: str, written: set[str]) -> Iterator[types.CompletionItem]:
+def settings(specs: Mapping[str, Spec], table: str, written: frozenset[str]) -> Iterator[types.CompletionItem]:
     """Settings of a table that are not written yet."""
     known = [*specs, *(["base"] if table == "target" else [])]
     for name in known:
@@ -86,7 +92,7 @@ def settings(specs: Mapping[str, Spec], table: str, written: set[str]) -> Iterat
             )
 
 
-def sections(table: str, words: Iterable[str], written: set[str]) -> Iterator[types.CompletionItem]:
+def sections(table: str, words: Iterable[str], written: frozenset[str]) -> Iterator[types.CompletionItem]:
     """Sections that are not written yet."""
     for name in words:
         if name not in written:
@@ -138,7 +144,7 @@ def units(dimension: str) -> Iterator[types.CompletionItem]:
         yield item(unit, types.CompletionItemKind.Unit, rank, detail=dimension)
 
 
-def arguments(params: Sequence[ast.Param], owner: str, given: set[str]) -> Iterator[types.CompletionItem]:
+def arguments(params: Sequence[ast.Param], owner: str, given: frozenset[str]) -> Iterator[types.CompletionItem]:
     """Parameters that have no argument yet; those without default first."""
     for param in params:
         if param.name.text not in given:
@@ -149,12 +155,11 @@ def arguments(params: Sequence[ast.Param], owner: str, given: set[str]) -> Itera
             yield item(param.name.text, kind, rank, detail=detail, documentation=text, insert=f"{param.name.text} = ")
 
 
-def data_types(unit: Unit) -> Iterator[types.CompletionItem]:
-    """Types of ports and fields."""
+def data_types() -> Iterator[types.CompletionItem]:
+    """Types of ports and fields, but for records."""
     kind = types.CompletionItemKind.TypeParameter
     for name in (*DTYPES, "weights"):
-        yield item(name, kind, 1, documentation=vocabulary.TYPES[name])
-    yield from names(unit, (ast.Record, Unit), 0)
+        yield item(name, kind, 0, documentation=vocabulary.TYPES[name])
 
 
 def value_types() -> list[types.CompletionItem]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from lsprotocol import types
 
-from gmiflow import resources
-from gmiflow.lsp import candidates
+from gmiflow.lsp import candidates, neighbours
 from gmiflow.lsp.analysis import Analysis
-from gmiflow.lsp.candidates import item, keywords
-from gmiflow.lsp.completion_words import files, units
+from gmiflow.lsp.candidates import functions, item, keywords
+from gmiflow.lsp.completion_edges import Tokens, edge_end, ports
+from gmiflow.lsp.completion_modules import declared, modules
+from gmiflow.lsp.completion_words import strings, units
 from gmiflow.lsp.context import (
     Context,
     Frame,
@@ -21,16 +23,17 @@ from gmiflow.lsp.context import (
     type_is_due,
 )
 from gmiflow.lsp.indexing import SECTIONS, TABLES
-from gmiflow.lsp.places import declaration_at
 from gmiflow.lsp.symbols import resolve_names
 from gmiflow.lsp.vocabulary import spec_of
-from gmiflow.passes.imports import Unit
-from gmiflow.passes.types import Shape
+from gmiflow.passes.imports import Named, Unit
 from gmiflow.syntax import ast
-from gmiflow.syntax.lexer import Token
 from gmiflow.syntax.words import ROLES
 
 TRIGGERS = (".", "=", ">", "(", ",", "[", ":", "/", '"', " ", "{")
+
+_OF_CONDITIONS = frozenset(("COMPARE", "AND", "OR", "BANG"))
+_WHOLE_NUMBER = re.compile(r":\s*(?:auto\s+)?int\b")
+_ENUM = re.compile(r"\benum\s*\(([^)]*)\)")
 
 
 def completions(analysis: Analysis, position: types.Position) -> list[types.CompletionItem]:
@@ -38,7 +41,7 @@ def completions(analysis: Analysis, position: types.Position) -> list[types.Comp
     offset = analysis.document.lines.offset(position)
     context = context_at(analysis, offset)
     if context.inside == "string":
-        return files(analysis, context)
+        return strings(analysis, context, offset)
     if context.inside == "nothing":
         return units(analysis, offset)
     if context.inside == "comment" or analysis.unit is None:
@@ -62,19 +65,22 @@ class _Completer:
         if context.previous == "_DOT":
             return found
         offered = {candidate.label for candidate in found}
-        words = context.keywords - offered
-        if context.accepts_name and (context.statement or self._frame is not None):
-            words -= {"true", "false", "auto", "py"} if "auto" not in offered and self._expects_name() else set()
-        if table_of(context.frames) != "stage type" and not context.statement:
-            words -= {"in", "out"}
-        return found + keywords(words)
+        return found + keywords(context.keywords - offered - self._unwanted())
 
     def _is_bare_word(self) -> bool:
         return bool(self._context.statement) and self._context.statement[-1].type in ("ARROW", "_DOT")
 
-    def _expects_name(self) -> bool:
-        """Whether a value of the language's own words would be out of place."""
-        return self._context.previous in ("", "ARROW")
+    def _unwanted(self) -> set[str]:
+        """Keywords that the grammar takes here and no check would; the words of a type are among the candidates."""
+        head = self._context.statement
+        unwanted: set[str] = set() if type_is_due(head) else {"auto", "py"}
+        if not any(token.type in _OF_CONDITIONS or token.value in ("where", "require") for token in head):
+            unwanted |= {"true", "false"}
+        if table_of(self._context.frames) != "stage type" and not head:
+            unwanted |= {"in", "out"}
+        if any(isinstance(declared, ast.Edition) for declared in self._analysis.items):
+            unwanted |= {"edition"}
+        return unwanted
 
     def _candidates(self) -> Iterable[types.CompletionItem]:
         context, frame = self._context, self._frame
@@ -89,32 +95,21 @@ class _Completer:
 
     # Outside of brackets
 
-    def _in_declaration(self, head: tuple[Token, ...]) -> Iterable[types.CompletionItem]:
+    def _in_declaration(self, head: Tokens) -> Iterable[types.CompletionItem]:
         if not head:
             return ()
         keyword = head[0].value
         if keyword == "import":
-            return self._modules(head)
+            return modules(head)
         if is_stage_declaration(head):
-            return self._members(head) or candidates.names(self._unit, (ast.StageType, Unit), 0)
+            return self._declared(head, ast.StageType, keyword)
         if keyword == "param" and type_is_due(head):
             return candidates.value_types()
         if keyword == "param" and any(token.type == "_ASSIGN" for token in head):
             return [*self._param_words(head), *self._expression(head)]
         return self._expression(head) if keyword == "require" or (keyword == "param" and len(head) > 1) else ()
 
-    def _modules(self, head: tuple[Token, ...]) -> Iterator[types.CompletionItem]:
-        path = [token.value for token in head[1:] if token.type == "NAME"]
-        root = resources.stdlib_path()
-        if len(head) == 1:
-            yield item("std", types.CompletionItemKind.Module, 0, detail="the standard library")
-        elif path[:1] == ["std"] and head[-1].type == "_DOT":
-            folder = root.joinpath(*path[1:])
-            for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-                if entry.is_dir() or entry.suffix == ".gmi":
-                    yield item(entry.stem, types.CompletionItemKind.Module, 0, detail=".".join((*path, entry.stem)))
-
-    def _param_words(self, head: tuple[Token, ...]) -> Iterator[types.CompletionItem]:
+    def _param_words(self, head: Tokens) -> Iterator[types.CompletionItem]:
         """Members of the type of the parameter that is being written."""
         index = next(i for i, token in enumerate(head) if token.type == "_ASSIGN")
         if head[-1].type != "_ASSIGN":
@@ -132,109 +127,53 @@ class _Completer:
 
     # In { }
 
-    def _in_braces(self, head: tuple[Token, ...]) -> Iterable[types.CompletionItem]:
+    def _in_braces(self, head: Tokens) -> Iterable[types.CompletionItem]:
         frames = self._context.frames
         opener = frames[-1].head
         if opener and opener[-1].type == "_DOT" and len(opener) >= 2:  # stage.{port, port}
-            return self._ports(opener[-2].value, opener[:-2], taken=self._context.names)
+            stage, taken = opener[-2].value, self._context.names
+            return ports(self._analysis, self._unit, self._context, stage, opener[:-2], taken)
         keyword = frames[0].head[0].value if frames[0].head else ""
         table = table_of(frames)
         equals = next((i for i, token in enumerate(head) if token.type == "_ASSIGN"), None)
         if equals is not None:
             return self._setting_value(table, head[0].value, head[equals + 1 :])
         if keyword == "record" or (head and head[0].value in ("in", "out")):
-            return candidates.data_types(self._unit) if type_is_due(head) else self._members(head)
-        if table == "workflow" and head:
-            return self._edge_end(head)
+            return self._data_types(head)
+        if table == "workflow" and head and head[0].value != "require":
+            return edge_end(self._analysis, self._unit, self._context)
         if head:
             return self._expression(head) if head[0].value == "require" else ()
         return self._statement(table)
 
+    def _data_types(self, head: Tokens) -> Iterable[types.CompletionItem]:
+        if type_is_due(head):
+            return [*candidates.data_types(), *declared(self._analysis, self._unit, ast.Record)]
+        return self._members(head, (ast.Record,))
+
     def _statement(self, table: str) -> Iterator[types.CompletionItem]:
         """What a statement may start with."""
-        written = self._written()
+        written = neighbours.assigned(self._analysis, self._context)
         if table == "place":
-            yield from candidates.names(self._unit, (ast.StageInstance,), 0)
+            stages = candidates.names(self._unit, (ast.StageInstance,), 0)
+            yield from (stage for stage in stages if stage.label not in written)
         yield from candidates.settings(TABLES.get(table, {}), table, written)
         yield from candidates.sections(table, SECTIONS.get(table, ()), written)
         if table == "workflow":
             yield from candidates.names(self._unit, (ast.StageInstance,), 1)
 
-    def _written(self) -> set[str]:
-        """Settings and sections of the declaration around the place."""
-        for declared in self._analysis.items:
-            if declared.span.start <= self._context.start <= declared.span.end:
-                body = getattr(declared, "body", ())
-                return {s.name.text for s in body if isinstance(s, ast.Setting | ast.Section)}
-        return set()
-
-    def _setting_value(self, table: str, name: str, value: tuple[Token, ...]) -> Iterable[types.CompletionItem]:
+    def _setting_value(self, table: str, name: str, value: Tokens) -> Iterable[types.CompletionItem]:
         spec = spec_of(table, name)
         if table == "target" and name == "base":
-            return self._members(value) or candidates.names(self._unit, (ast.Target, Unit), 0)
+            own = [token.value for token in self._context.frames[0].head[1:2]]
+            return [found for found in self._declared(value, ast.Target) if found.label not in own]
         words = list(candidates.values(spec.type if spec is not None else None)) if not value else []
         closed = spec is not None and spec.type.kind in ("enum", "bool", "python", "devices")
         return words if closed and not value else [*words, *self._expression(value)]
 
-    def _edge_end(self, head: tuple[Token, ...]) -> Iterable[types.CompletionItem]:
-        arrow = next((i for i, token in enumerate(head) if token.type == "ARROW"), None)
-        if head[-1].type == "_DOT" and len(head) >= 2:
-            return self._ports(head[-2].value, head[:-2], taken=frozenset())
-        if arrow is not None and arrow == len(head) - 1:
-            return self._targets(head)
-        return ()
-
-    def _targets(self, head: tuple[Token, ...]) -> Iterator[types.CompletionItem]:
-        """Stages behind an arrow, before them the inputs that the source's type fits."""
-        source = self._source(head)
-        for name, meaning in self._unit.names.items():
-            if not isinstance(meaning, ast.StageInstance):
-                continue
-            yield candidates.named(self._unit, name, meaning, 3)
-            driven = self._driven(name)
-            for port in candidates.ports(self._analysis, meaning, "in", source, driven):
-                if source is not None and (port.sort_text or "").startswith("0"):
-                    port.label = f"{name}.{port.label}"
-                    port.sort_text = f"0{port.label}"
-                    yield port
-
-    def _ports(self, stage: str, before: tuple[Token, ...], taken: frozenset[str]) -> list[types.CompletionItem]:
-        meaning = self._unit.names.get(stage)
-        if not isinstance(meaning, ast.StageInstance):
-            return []
-        if any(token.type == "ARROW" for token in before):
-            driven = self._driven(stage)
-            found = candidates.ports(self._analysis, meaning, "in", self._source(before), driven)
-        else:
-            found = candidates.ports(self._analysis, meaning, "out", None, set())
-        return [port for port in found if port.label not in taken]
-
-    def _source(self, head: tuple[Token, ...]) -> Shape | None:
-        """The type of the port on the left of an arrow."""
-        model = self._analysis.checked.model
-        if model is None or len(head) < 3:
-            return None
-        stage = model.stages.get(head[0].value)
-        port = stage.type.ports.get(head[2].value) if stage is not None and stage.type is not None else None
-        return port.shape if port is not None else None
-
-    def _driven(self, stage: str) -> set[str]:
-        """Inputs of a stage that an edge of this workflow drives, the one at the cursor left out."""
-        model = self._analysis.checked.model
-        head = self._context.frames[0].head
-        name = head[1].value if len(head) > 1 else ""
-        checked = model.workflows.get(name) if model is not None else None
-        wires = checked.wiring.wires if checked is not None else []
-        here = self._context.start
-        return {
-            wire.target_port.name
-            for wire in wires
-            if wire.target.name == stage and not wire.span.start <= here <= wire.span.end
-        }
-
     # In ( ) and [ ]
 
-    def _in_parentheses(self, frame: Frame, head: tuple[Token, ...]) -> Iterable[types.CompletionItem]:
+    def _in_parentheses(self, frame: Frame, head: Tokens) -> Iterable[types.CompletionItem]:
         opener = frame.head
         if opener and opener[-1].value in ("enum", "list"):
             return candidates.value_types() if opener[-1].value == "list" else ()
@@ -250,63 +189,80 @@ class _Completer:
         if not head:
             position = self._context.commas
             here = candidates.members_of(params[position].type) if position < len(params) else ()
-            return [*here, *candidates.arguments(params, called.name.text, self._given())]
+            given = neighbours.assigned(self._analysis, self._context)
+            return [*here, *candidates.arguments(params, called.name.text, given)]
         param = next((p for p in params if p.name.text == head[0].value), None)
         words = list(candidates.members_of(param.type)) if param is not None and len(head) == 2 else []
         return [*words, *self._expression(head[2:])]
 
-    def _called(self, head: tuple[Token, ...]) -> ast.StageType | ast.Target | None:
+    def _called(self, head: Tokens) -> ast.StageType | ast.Target | None:
         """What an open parenthesis gives arguments to, None for a function or a group."""
         found = resolve_names(self._unit, trailing_path(head))
         return found[1] if found is not None and isinstance(found[1], ast.StageType | ast.Target) else None
 
-    def _given(self) -> set[str]:
-        """Names of arguments that stand in the brackets around the place."""
-        around = declaration_at(self._analysis, self._context.start)
-        arguments = around.arguments if isinstance(around, ast.StageInstance) else None
-        return {a.name.text for a in arguments or () if a.name is not None}
-
     def _in_shape(self) -> Iterator[types.CompletionItem]:
         yield from candidates.axes()
-        yield from candidates.names(self._unit, (ast.Param,), 2)
+        for name in neighbours.size_names(self._analysis, self._context):
+            yield item(name, types.CompletionItemKind.TypeParameter, 1, detail="a size that the edges decide")
+        params = [*self._own_params(), *candidates.names(self._unit, (ast.Param,), 2)]
+        yield from (param for param in params if _WHOLE_NUMBER.search(param.detail or ""))
 
     @staticmethod
-    def _is_type(head: tuple[Token, ...]) -> bool:
+    def _is_type(head: Tokens) -> bool:
         return any(token.type == "COLON" for token in head) and not any(token.type == "_ASSIGN" for token in head)
 
     # Expressions
 
-    def _expression(self, before: tuple[Token, ...]) -> list[types.CompletionItem]:
+    def _expression(self, before: Tokens) -> list[types.CompletionItem]:
         """Values: members of a module after a dot, otherwise everything that has a value."""
-        members = self._members(before)
-        if members or (before and before[-1].type == "_DOT"):
-            return members
-        head = self._context.frames[0].head if self._context.frames else ()
-        local = self._local_params(head[1].value) if len(head) > 1 else []
-        return [*local, *candidates.names(self._unit, (ast.Param, Unit)), *candidates.functions()]
+        if before and before[-1].type == "_DOT":
+            return self._members(before, (ast.Param,))
+        compared = self._compared(before) if before and before[-1].type == "COMPARE" else []
+        return [*compared, *self._own_params(), *candidates.names(self._unit, (ast.Param, Unit)), *functions()]
 
-    def _local_params(self, owner: str) -> list[types.CompletionItem]:
-        meaning = self._unit.names.get(owner)
-        params = meaning.params or () if isinstance(meaning, ast.StageType | ast.Target) else ()
-        found = list(candidates.arguments(params, owner, set()))
-        for candidate in found:
-            candidate.insert_text = None
-        return found
+    def _own_params(self) -> Iterator[types.CompletionItem]:
+        """Parameters of the declaration around the place, but for those that are names of the file."""
+        unknown = self._without_value()
+        for name, text in neighbours.parameters(self._analysis, self._context).items():
+            if not isinstance(self._unit.names.get(name), ast.Param) and name != unknown:
+                yield item(name, types.CompletionItemKind.Property, 1, detail=text)
 
-    def _members(self, before: tuple[Token, ...]) -> list[types.CompletionItem]:
-        """What a module declares, when the place follows `module.`."""
-        if len(before) < 2 or before[-1].type != "_DOT":
+    def _without_value(self) -> str:
+        """The parameter that is being declared, "" for none and behind its `where`, which is about its value."""
+        for head in (*(frame.head for frame in self._context.frames), self._context.statement):
+            name = head[1:] if head and head[0].value == "param" else head
+            if len(name) > 1 and name[1].type == "COLON" and head[0].value not in ("in", "out"):
+                return "" if any(token.value == "where" for token in head) else name[0].value
+        return ""
+
+    def _compared(self, before: Tokens) -> list[types.CompletionItem]:
+        """The words of the enum that is compared."""
+        names = trailing_path(before[:-1])
+        found = resolve_names(self._unit, names)
+        if found is not None and isinstance(found[1], ast.Param):
+            return list(candidates.members_of(found[1].type))
+        text = neighbours.parameters(self._analysis, self._context).get(".".join(names), "")
+        members = _ENUM.search(text)
+        words = [word.strip() for word in members[1].split(",")] if members is not None else []
+        return [item(word, types.CompletionItemKind.EnumMember, 0) for word in words if word]
+
+    def _declared(self, before: Tokens, kind: type[Named], role: str = "") -> Iterable[types.CompletionItem]:
+        """Declarations of one kind: of a module behind its dot, else of all modules."""
+        if before and before[-1].type == "_DOT":
+            return self._members(before, (kind,), role)
+        if before and before[-1].type != "_ASSIGN":
+            return ()
+        return declared(self._analysis, self._unit, kind, role)
+
+    def _members(self, before: Tokens, kinds: tuple[type, ...], role: str = "") -> list[types.CompletionItem]:
+        """What a module declares, when the place follows `module.`; what has the role comes first."""
+        names = trailing_path(before[:-1]) if before and before[-1].type == "_DOT" else []
+        found = resolve_names(self._unit, names)
+        if found is None or not isinstance(found[1], Unit):
             return []
-        meaning = self._unit.names.get(before[-2].value)
-        kinds: tuple[type, ...] = (ast.Param, ast.Record, ast.StageType, ast.Target)
-        if is_stage_declaration(before):
-            kinds = (ast.StageType,)
-        if not isinstance(meaning, Unit):
-            return []
-        found = candidates.names(meaning, kinds, 1)
-        role = before[0].value
-        right = {n for n, m in meaning.names.items() if isinstance(m, ast.StageType) and m.role == role}
-        return [_raised(candidate) if candidate.label in right else candidate for candidate in found]
+        members = candidates.names(found[1], kinds, 1)
+        right = {n for n, m in found[1].names.items() if isinstance(m, ast.StageType) and m.role == role}
+        return [_raised(candidate) if candidate.label in right else candidate for candidate in members]
 
 
 def _raised(candidate: types.CompletionItem) -> types.CompletionItem:

@@ -7,7 +7,7 @@ and asked what it accepts. Statements before the cursor that are not finished or
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from lark.exceptions import UnexpectedToken
@@ -18,7 +18,8 @@ from gmiflow.syntax import lexer
 from gmiflow.syntax.lexer import Token
 from gmiflow.syntax.words import DECLARATION_KEYWORDS, KEYWORDS, ROLES
 
-_OPENERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+OPENERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+"""Terminal of every bracket that opens to that of the one that closes it."""
 _COMMENT = re.compile(r"//[^\r\n]*$")
 _KEYWORD_TERMINALS = {f"{prefix}{word.upper()}": word for word in KEYWORDS for prefix in ("", "_")}
 """Names that the terminal of a keyword may have in the grammar, to the keyword."""
@@ -33,10 +34,12 @@ class Frame:
     Attributes:
         bracket: terminal of the bracket.
         head: the tokens of the statement before it.
+        commas: how many came before it in the bracket around it.
     """
 
     bracket: str
     head: tuple[Token, ...]
+    commas: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +47,7 @@ class Context:
     """A place in a file.
 
     Attributes:
-        inside: whether something can be completed as code there.
+        inside: whether something can be completed as code there; "nothing" is behind the digits of a number.
         start: where the word at the cursor starts.
         prefix: the word, up to the cursor.
         frames: open brackets, outermost first.
@@ -87,7 +90,8 @@ def context_at(analysis: Analysis, offset: int) -> Context:
         return Context(inside="nothing", start=offset, prefix="")
     last = tokens[-1] if tokens else None
     if last is not None and last.type == lexer.ERROR and last.value.startswith('"'):  # not closed before the cursor
-        return _in_string(tokens, last, offset)
+        text = last.value[1 : max(1, offset - last.start_pos)]
+        return replace(_in_code(tokens[:-1], last.start_pos + 1, text), inside="string")
     code_end = last.end_pos if last is not None and last.type != "_NL" else 0  # line ends hold comments, too
     if _COMMENT.search(text, max(line_start, code_end), offset):
         return Context(inside="comment", start=offset, prefix="")
@@ -98,17 +102,17 @@ def context_at(analysis: Analysis, offset: int) -> Context:
         start, prefix = last.start_pos, last.value
         tokens = tokens[:-1]
     elif last is not None and last.end_pos == offset and last.type in ("INT", "FLOAT", "QUANTITY", lexer.ERROR):
-        return Context(inside="nothing", start=offset, prefix="")
+        return replace(_in_code(tokens[:-1], offset, ""), inside="nothing")
     return _in_code(tokens, start, prefix)
 
 
 def _before(text: str, offset: int) -> list[Token]:
     """The tokens of the declaration up to an offset; declarations before it are skipped."""
-    start = _declaration_start(text, offset)
+    start = declaration_start(text, offset)
     return lexer.raw_tokens(text[start:offset], start)
 
 
-def _declaration_start(text: str, offset: int) -> int:
+def declaration_start(text: str, offset: int) -> int:
     """The last line start before an offset where a declaration keyword stands in column 1."""
     place = offset
     while place > 0:
@@ -120,12 +124,6 @@ def _declaration_start(text: str, offset: int) -> int:
     return 0
 
 
-def _in_string(tokens: list[Token], last: Token, offset: int) -> Context:
-    statement = tuple(token for token in tokens[:-1] if token.type not in ("_NL", "DOC"))
-    text = last.value[1 : max(1, offset - last.start_pos)]
-    return Context(inside="string", start=last.start_pos + 1, prefix=text, statement=statement[-2:])
-
-
 def _in_code(tokens: list[Token], start: int, prefix: str) -> Context:
     frames: list[Frame] = []
     statements: list[list[Token]] = [[]]
@@ -133,14 +131,14 @@ def _in_code(tokens: list[Token], start: int, prefix: str) -> Context:
     names: list[set[str]] = [set()]
     for token in tokens:
         kind = token.type
-        if kind in _OPENERS:
-            frames.append(Frame(bracket=kind, head=tuple(statements[-1])))
+        if kind in OPENERS:
+            frames.append(Frame(bracket=kind, head=tuple(statements[-1]), commas=commas[-1]))
             statements[-1].append(token)
             statements.append([])
             commas.append(0)
             names.append(set())
-        elif kind in _OPENERS.values():
-            if frames and _OPENERS[frames[-1].bracket] == kind:
+        elif kind in OPENERS.values():
+            if frames and OPENERS[frames[-1].bracket] == kind:
                 frames.pop()
                 statements.pop()
                 commas.pop()
@@ -197,9 +195,9 @@ def _without_empty_lines(tokens: list[Token]) -> list[Token]:
             not kept or kept[-1].type in ("_NL", "LBRACE", "COMMA") or (depth and depth[-1] != "LBRACE")
         ):
             continue
-        if token.type in _OPENERS:
+        if token.type in OPENERS:
             depth.append(token.type)
-        elif token.type in _OPENERS.values() and depth:
+        elif token.type in OPENERS.values() and depth:
             depth.pop()
         kept.append(token)
     return kept

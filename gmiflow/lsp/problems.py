@@ -102,11 +102,15 @@ def _all_edits(analysis: Analysis) -> Iterator[Edit]:
 
 
 def _without_overlaps(edits: Iterable[Edit]) -> Iterator[Edit]:
-    end = -1
+    """Edits one behind the other; of several that insert at one place those that differ, in order."""
+    end, inserted = -1, set[str]()
     for edit in sorted(edits, key=lambda edit: (edit.span.start, edit.span.end)):
-        if edit.span.start > end or (edit.span.start == end and edit.span.start < edit.span.end):
-            yield edit
-            end = edit.span.end
+        start, inserts = edit.span.start, edit.span.start == edit.span.end
+        if start < end or (start == end and inserts and (not inserted or edit.text in inserted)):
+            continue
+        yield edit
+        inserted = {*(inserted if start == end else ()), edit.text} if inserts else set()
+        end = edit.span.end
 
 
 def _workspace_edit(analysis: Analysis, edits: Iterable[Edit]) -> types.WorkspaceEdit:

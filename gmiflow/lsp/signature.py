@@ -9,7 +9,7 @@ from gmiflow.lsp.analysis import Analysis
 from gmiflow.lsp.context import Context, context_at, trailing_path
 from gmiflow.lsp.symbols import resolve_names
 from gmiflow.syntax import ast
-from gmiflow.syntax.lexer import Token
+from gmiflow.syntax.words import DECLARATION_KEYWORDS
 
 TRIGGERS = ("(", ",")
 RETRIGGERS = ("=",)
@@ -21,35 +21,47 @@ def signature_help(analysis: Analysis, position: types.Position) -> types.Signat
     unit = analysis.unit
     if context.inside == "comment" or not context.frames or unit is None:
         return None
-    names = trailing_path(_call(context))
+    opener = _opener(context)
+    names = trailing_path(context.frames[opener].head) if opener is not None else []
+    if opener is None or not names:
+        return None
     if len(names) == 1 and names[0] in vocabulary.FUNCTIONS:
-        return _answer(_function(names[0]), 0)
+        function = _function(names[0])
+        last = len(function.parameters or ()) - 1  # the dots stand for all further ones
+        return _answer(function, min(_commas(context, opener), last))
     found = resolve_names(unit, names)
     if found is None or not isinstance(found[1], ast.StageType | ast.Target):
         return None
-    signature = _declared(found[1])
-    return _answer(signature, _active(context, found[1].params or ()))
+    return _answer(_declared(found[1]), _active(context, opener, found[1].params or ()))
 
 
-def _call(context: Context) -> tuple[Token, ...]:
-    """The tokens before the innermost parenthesis; brackets of a list inside it do not count."""
-    for frame in reversed(context.frames):
-        if frame.bracket == "LPAR":
-            return frame.head
+def _opener(context: Context) -> int | None:
+    """The innermost parenthesis behind a name; brackets of a list and groups inside it do not count."""
+    for index in range(len(context.frames) - 1, -1, -1):
+        frame = context.frames[index]
+        declares = len(frame.head) == 2 and frame.head[0].value in DECLARATION_KEYWORDS
+        if frame.bracket == "LPAR" and frame.head and frame.head[-1].type == "NAME" and not declares:
+            return index
         if frame.bracket == "LBRACE":
             break
-    return ()
+    return None
 
 
-def _active(context: Context, params: tuple[ast.Param, ...]) -> int | None:
+def _commas(context: Context, opener: int) -> int:
+    """Arguments before the one that the cursor is in."""
+    inner = context.frames[opener + 1 :]
+    return inner[0].commas if inner else context.commas
+
+
+def _active(context: Context, opener: int, params: tuple[ast.Param, ...]) -> int | None:
     """The parameter whose name is written, else the one in whose turn the cursor is."""
     names = [param.name.text for param in params]
-    inner = next((i for i, frame in enumerate(context.frames) if frame.bracket == "LPAR"), len(context.frames))
-    statement = context.frames[inner + 1].head if inner + 1 < len(context.frames) else context.statement
+    inner = context.frames[opener + 1 :]
+    statement = inner[0].head if inner else context.statement
     word = statement[0].value if statement else context.prefix
     if word in names:
         return names.index(word)
-    return min(context.commas, len(names) - 1) if names else None
+    return min(_commas(context, opener), len(names) - 1) if names else None
 
 
 def _declared(node: ast.StageType | ast.Target) -> types.SignatureInformation:

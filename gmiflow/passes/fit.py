@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
+from gmiflow.diagnostics import Edit, Fix
 from gmiflow.ir.workflow import Component, Stage, Workflow
 from gmiflow.passes.groups import stated_groups
 from gmiflow.passes.report import Report
@@ -53,7 +54,11 @@ def _check_minibatches(workflow: Workflow, component: Component, checked: Checke
             f"nearest legal numbers: minibatches = {legal}",
         ]
         message = f"{minibatches} minibatches do not divide {samples} samples"
-        report.add("E0411", message, _argument(checked, trainer, "minibatches"), notes=notes)
+        place = _argument(checked, trainer, "minibatches")
+        written = place.text == str(minibatches)  # not a parameter, nor a calculation
+        numbers = [number for number in (below, above) if number is not None and written]
+        fixes = tuple(Fix(title=f"write `{n}`", edits=(Edit(span=place, text=str(n)),)) for n in numbers)
+        report.add("E0411", message, place, notes=notes, fixes=fixes)
 
 
 def _divisors(number: int) -> set[int]:

@@ -217,7 +217,7 @@ class Loader:
         first, *rest = item.module.names
         span = item.module.span
         if first.text == "std" and not rest:
-            notes = ["the standard library has: " + ", ".join(f"`{name}`" for name in _standard_modules())]
+            notes = ["the standard library has: " + ", ".join(f"`{name}`" for name in resources.standard_modules())]
             self._report.add("E0203", "`std` is not a module; import one that is in it", span, notes=notes)
             return None
         if first.text != "std":
@@ -229,7 +229,7 @@ class Loader:
             return None
         path = ".".join(name.text for name in rest)
         if not (resources.stdlib_path() / ("/".join(path.split(".")) + ".gmi")).is_file():
-            known = _standard_modules()
+            known = resources.standard_modules()
             message = f"there is no module `{item.module.text}`"
             self._report.unknown("E0203", message, span, item.module.text, known, what="the standard library has")
             return None
@@ -257,11 +257,6 @@ class Loader:
         notes = ["a module may not import itself, directly or through others"]
         text = " -> ".join(os.path.basename(part) for part in chain)
         self._report.add("E0204", f"modules import each other: {text}", at, notes=notes)
-
-
-def _standard_modules() -> list[str]:
-    root = resources.stdlib_path()
-    return [".".join(("std", *path.relative_to(root).with_suffix("").parts)) for path in sorted(root.rglob("*.gmi"))]
 
 
 def _sibling_files(path: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import cast
 
 from gmiflow.passes.evaluate import evaluate, is_true, names_in
 from gmiflow.passes.imports import Broken, Named, Unit
+from gmiflow.passes.insertion import import_fix
 from gmiflow.passes.report import MAX_SHOWN, Report
 from gmiflow.passes.values import SCALARS, Typed, ValueType, automatic, show
 from gmiflow.source import Span
@@ -118,7 +119,7 @@ class UnitScope:
         first, *rest = path.names
         meaning = self.unit.names.get(first.text)
         if meaning is None:
-            self._no_name(first, kind, extra)
+            self._no_name(path, kind, extra)
             return None
         unit = self.unit
         for name in rest:
@@ -172,9 +173,16 @@ class UnitScope:
         found = [self.unit.names.get(name) for name in sorted(names) if name not in self._values]
         return [p for p in found if isinstance(p, ast.Param) and p.name.text not in self._evaluating and p is not param]
 
-    def _no_name(self, name: ast.Name, kind: type[Named], extra: Sequence[str]) -> None:
-        """Report an unknown name; a member of an imported module may be meant, or a constant of another language."""
+    def _no_name(self, path: ast.Path, kind: type[Named], extra: Sequence[str]) -> None:
+        """Report an unknown name; a member of a module may be meant, or a constant of another language."""
+        name = path.names[0]
         message = f"unknown name `{name.text}`"
+        fix = import_fix(self.unit.module, name.text) if len(path.names) > 1 else None
+        if fix is not None:
+            self.report.add(
+                "E0201", message, name.span, notes=[f"it needs {fix.title.removeprefix('write ')}"], fixes=(fix,)
+            )
+            return
         imported = [(word, unit) for word, unit in self.unit.names.items() if isinstance(unit, Unit)]
         members = [f"{word}.{name.text}" for word, unit in imported if isinstance(unit.names.get(name.text), kind)]
         if members:

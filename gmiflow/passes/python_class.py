@@ -18,7 +18,7 @@ import ast as python
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from gmiflow.diagnostics import closest
+from gmiflow.diagnostics import Edit, Fix, closest
 from gmiflow.passes.params import a_role
 from gmiflow.passes.report import Report
 from gmiflow.source import Source, Span
@@ -37,6 +37,13 @@ class Module:
 
     source: Source
     tree: python.Module
+
+
+def _rename(entry: ast.PythonEntry, name: str, close: str) -> Fix:
+    """Write another class in an entry; its name ends in front of the closing quote."""
+    end = entry.span.end - 1
+    place = Span(entry.span.source, end - len(name), end)
+    return Fix(title=f"write `{close}`", edits=(Edit(span=place, text=close),))
 
 
 def check_class(
@@ -61,9 +68,9 @@ def check_class(
         close = closest(name, classes)
         notes = [f"did you mean `{close}`?"] if close else []
         start = [(Span(module.source, 0, 0), "the module")]
-        report.add(
-            "E0213", f"`{entry.text.partition(':')[0]}` has no class `{name}`", entry.span, secondary=start, notes=notes
-        )
+        message = f"`{entry.text.partition(':')[0]}` has no class `{name}`"
+        fixes = (_rename(entry, name, close),) if close else ()
+        report.add("E0213", message, entry.span, secondary=start, notes=notes, fixes=fixes)
         return False
     found = classes[name]
     place = (line_of(module.source, found), f"`{name}` is declared here")

@@ -22,6 +22,9 @@ from gmiflow.source import Source, Span
 from gmiflow.syntax import ast
 from gmiflow.syntax.parser import MAX_BYTES
 
+_MOST_ENTRIES = 500
+"""Files of one folder that an editor looks at."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
@@ -93,6 +96,32 @@ def locate_entry(text: str, folder: Path) -> Span | None:
         if isinstance(node, python.ClassDef) and node.name == name:
             return line_of(found.source, node)
     return Span(found.source, 0, 0)
+
+
+def classes_in(module: str, folder: Path) -> list[tuple[str, str]]:
+    """Name and first line of documentation of a module's public classes, for an editor; none of an unknown one."""
+    parts = module.split(".")
+    path = _find(parts, folder) if all(part.isidentifier() for part in parts) else None
+    found = _parse(path) if isinstance(path, Path) and path.suffix == ".py" else None
+    if not isinstance(found, Module):
+        return []
+    nodes = (node for node in found.tree.body if isinstance(node, python.ClassDef) and not node.name.startswith("_"))
+    return [(node.name, (python.get_docstring(node) or "").partition("\n")[0]) for node in nodes]
+
+
+def modules_in(package: str, folder: Path) -> list[str]:
+    """Public modules and packages of a package, for an editor; for "" those beside the `.gmi` file, and gmiflow."""
+    parts = package.split(".") if package else []
+    if not all(part.isidentifier() for part in parts):
+        return []
+    found = _find(parts, folder) if parts else None
+    inside = found.parent if isinstance(found, Path) and found.stem == "__init__" else folder.joinpath(*parts)
+    try:
+        entries = sorted(inside.iterdir())[:_MOST_ENTRIES] if not isinstance(found, str) else []
+    except OSError:
+        entries = []
+    names = [entry.stem for entry in entries if entry.suffix == ".py" or (entry.is_dir() and any(entry.glob("*.py")))]
+    return [name for name in names if name.isidentifier() and name[0] != "_"] + ([] if parts else ["gmiflow"])
 
 
 def says_joinable(text: str, folder: Path) -> bool | None:

@@ -36,11 +36,11 @@ class Report:
         secondary: Iterable[tuple[Span, str]] = (),
         notes: Iterable[str] = (),
         replace: str | None = None,
+        fixes: tuple[Fix, ...] = (),
     ) -> None:
-        """Add one diagnostic; ``replace`` offers to put that text in place of ``span``."""
-        fixes: tuple[Fix, ...] = ()
+        """Add one diagnostic; ``replace`` offers to put that text in place of ``span``, ``fixes`` other changes."""
         if replace is not None and span is not None:
-            fixes = (Fix(title=f"write `{replace}`", edits=(Edit(span=span, text=replace),)),)
+            fixes = (Fix(title=f"write `{replace.strip()}`", edits=(Edit(span=span, text=replace),)), *fixes)
         self.diagnostics.append(
             Diagnostic(
                 code=code,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from gmiflow.diagnostics import Fix
 from gmiflow.passes.cycles import find_cycles
 from gmiflow.passes.imports import Broken
+from gmiflow.passes.insertion import line_behind
 from gmiflow.passes.matching import Matcher, Wire
 from gmiflow.passes.params import UnitScope, a_role, kind_name
 from gmiflow.passes.report import MAX_SHOWN, Report
@@ -24,6 +26,11 @@ _ROLE_PAIRS = {
     ("agent", "agent"),
     ("simulator", "simulator"),
 }
+
+
+def _gives(stage: StageOf, name: str) -> bool:
+    port = stage.type.ports.get(name) if stage.type is not None else None
+    return port is not None and port.direction == "out"
 
 
 class Wiring:
@@ -103,8 +110,23 @@ class Wiring:
         notes = [f"add an edge `... -> {stage.name}.{port.name}`, or mark the port `optional`"]
         message = f"input `{stage.name}.{port.name}` is not driven"
         places = [(port.span, "the input is declared here")]
-        self._report.add("E0404", message, stage.declaration.name.span, secondary=places, notes=notes)
+        fixes = self._edge_fix(stage, port)
+        self._report.add("E0404", message, stage.declaration.name.span, secondary=places, notes=notes, fixes=fixes)
         self.whole = False
+
+    def _edge_fix(self, stage: StageOf, port: StagePort) -> tuple[Fix, ...]:
+        """Drive an input from the only output that has its name, in a line behind the last edge."""
+        target = stage.declaration.role
+        sources = [
+            other.name
+            for other in self.stages
+            if (other.declaration.role, target) in _ROLE_PAIRS and other is not stage and _gives(other, port.name)
+        ]
+        if len(sources) != 1 or not self.wires:
+            return ()
+        edge = f"{sources[0]}.{port.name} -> {stage.name}.{port.name}"
+        edit = line_behind(max((wire.span for wire in self.wires), key=lambda span: span.end), edge)
+        return (Fix(title=f"write `{edge}`", edits=(edit,)),) if edit is not None else ()
 
     def _check_sizes(self, stage: StageOf) -> None:
         assert stage.type is not None

@@ -16,6 +16,9 @@ from gmiflow.syntax.lexer import ERROR, Token
 from gmiflow.syntax.mistake import CLOSERS, CLOSES, OPERATORS, VALUE, Mistake, expected_phrase, say, what
 from gmiflow.syntax.words import KEYWORDS
 
+_ONE_SIGN = re.compile(r"`(\W+)`")
+"""What is expected, when it is one sign."""
+
 _FOREIGN = {
     ";": ("statements end with the line, not with `;`", ""),
     "'": ("strings are written in double quotes", '"'),
@@ -209,5 +212,9 @@ def _unexpected(mistake: Mistake) -> Diagnostic:
     if mistake.before is not None and (mistake.kind in ("_NL", "$END") or mistake.starts_line()):
         end = mistake.before.end_pos - (len(mistake.before.value) if mistake.before.type == "_NL" else 0)
         place = Span(mistake.source, end, end)
-        return say(mistake, "E0101", f"{expected} is missing at the end of the line", span=place)
+        sign = _ONE_SIGN.fullmatch(expected)
+        insert = None if sign is None else f" {sign[1]}" if sign[1] == "{" else sign[1]
+        title = f"insert {expected}"
+        message = f"{expected} is missing at the end of the line"
+        return say(mistake, "E0101", message, span=place, replacement=insert, title=title)
     return say(mistake, "E0101", f"expected {expected}, found {what(mistake)}")

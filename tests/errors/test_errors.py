@@ -45,9 +45,13 @@ def test_every_error_code_has_a_case():
 
 @pytest.mark.parametrize("case", CASES)
 def test_fixes_apply_cleanly(case):
-    """A fix changes the text where it says, and the result no longer has that diagnostic at that place."""
+    """A fix changes the text where it says, and the result no longer has that diagnostic at that place.
+
+    What a message proposes to write, a fix writes.
+    """
     diagnostics = check(f"{case}.gmi").diagnostics
     for diagnostic in diagnostics:
+        assert diagnostic.fixes or not any(note.startswith("did you mean `") for note in diagnostic.notes)
         for fix in diagnostic.fixes:
             edits = sorted(fix.edits, key=lambda edit: -edit.span.start)
             if any(edit.span.source.name != f"{case}.gmi" for edit in edits):

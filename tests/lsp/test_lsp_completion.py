@@ -2,6 +2,7 @@
 
 import pytest
 from lsp_files import Editor
+from lsprotocol import types
 
 from gmiflow.lsp import completion
 from gmiflow.lsp.indexing import SECTIONS, TABLES
@@ -15,6 +16,7 @@ HEAD = """edition 1
 
 import std.tasks.cartpole
 import std.algo.ppo
+import std.sim.gymnasium
 import std.targets
 
 param lr : float = 1e-3
@@ -79,7 +81,7 @@ PLACES = [
     ("import std.|", {"tasks", "algo", "targets"}, {"std"}),
     ("import std.tasks.|", {"ant", "cartpole", "humanoid"}, {"ppo"}),
     ("import std.algo.ppo |", {"as"}, {"where"}),
-    ("simulator two = |", {"cartpole", "ppo"}, {"lr"}),
+    ("simulator two = |", {"cartpole", "cartpole.CartPole", "ant.Ant"}, {"lr", "ppo", "ppo.Actor"}),
     ("agent two = ppo.|", {"Actor", "Learner"}, {"Experience"}),
     ("agent two = ppo.Actor(|", {"hidden", "activation", "normalize_obs"}, {"lr"}),
     ("agent two = ppo.Actor(hidden = [8], activation = |", {"elu", "relu", "tanh"}, set()),
@@ -121,15 +123,81 @@ PLACES = [
     ("simulator sim2 = cartpole.CartPole() {\n  |", {"python"}, {"in"}),
     ("record R {\n  x : |", {"f32", "i64"}, {"int"}),
     ("require lr > |", {"lr", "num_env"}, {"workflow"}),
+    ("require lr > 0 && |", {"lr", "true", "false"}, {"auto", "py"}),
+    ("workflow w {\n  mode = |", {"sync"}, {"auto", "true", "false", "py"}),
+    ("param x : int = |", {"lr"}, {"auto", "true", "false", "py", "x"}),
+    ("param x : auto int = |", {"auto"}, {"true", "py"}),
+    ("param x : int = 4 where |", {"x", "lr"}, {"auto", "py"}),
+    ("param x : enum(left, right) = left where x != |", {"left", "right"}, {"auto"}),
+    ("simulator S(wide : int = 4, side : enum(left, right) = left where side == |", {"left", "right", "wide"}, set()),
+    (
+        "simulator S(wide : int = 4, side : enum(left, right) = left) {\n  in x : f32[env, |",
+        {"wide", "num_env"},
+        {"side"},
+    ),
+    ("agent A {\n  in x : f32[env, Seen]\n  out y : f32[env, |", {"Seen", "env", "num_env"}, {"lr"}),
+    ("agent two = |", {"ppo.Actor", "ppo", "a3c.Actor"}, {"ppo.Learner", "cartpole", "targets"}),
+    ("target t {\n  base = |", {"targets.h200", "targets.cpu"}, {"t", "ppo"}),
+    ("agent two = ppo.Actor(hidden = [8], |", {"activation"}, {"hidden"}),
+    ("trainer T {\n  needs {\n    memory = 1 MiB\n    |", {"memory_per_env", "cores"}, {"memory"}),
+    ("workflow w {\n  place {\n    sim = devices(0)\n    |", {"actor", "learner"}, {"sim"}),
+    ("workflow w {\n  sizing {\n    |\n    batch = fixed\n  }", {"objective"}, {"batch"}),
+    ('simulator S {\n  entry = py "|', {"gmiflow", "walker", "body"}, {"_hidden", "S"}),
+    ('simulator S {\n  entry = py "body.|', {"legs"}, {"walker"}),
+    ('simulator S {\n  entry = py "body.legs:|', {"Legs"}, {"_Joint", "helper"}),
+    ('simulator S {\n  entry = py "gmiflow.tasks.cartpole:|', {"CartPole"}, set()),
 ]
+PYTHON = {
+    "walker.py": "",
+    "_hidden.py": "",
+    "body/__init__.py": "",
+    "body/legs.py": 'class Legs:\n    """Four."""\n\nclass _Joint: ...\n\ndef helper(): ...\n',
+}
 
 
 @pytest.mark.parametrize(("marked", "there", "absent"), PLACES)
 @pytest.mark.parametrize("rest", ["", "\n}\n\nparam last : int = 1\n"], ids=["at the end", "in the middle"])
 def test_places(marked, there, absent, rest, tmp_path):
-    found = set(offered(tmp_path, HEAD + marked + rest if "|" in marked else ""))
+    for name, text in PYTHON.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = set(offered(tmp_path, HEAD + marked + rest))
     assert there <= found
     assert not absent & found
+
+
+def test_a_stage_type_of_std_brings_its_import(tmp_path):
+    text = "edition 1\nimport std.algo.ppo // policies\n\nsimulator sim = |"
+    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", text)
+    [found] = [i for i in completion.completions(analysis, position) if i.label == "ant.Ant"]
+    [edit] = found.additional_text_edits
+    assert (edit.range.start, edit.range.end) == (types.Position(1, 31), types.Position(1, 31))
+    assert edit.new_text == "\nimport std.tasks.ant"
+    assert found.documentation.value
+
+
+def test_the_stage_that_takes_all_of_the_ports_comes_first(tmp_path):
+    assert offered(tmp_path, HEAD + BODY + "sim.{reward, terminated} -> |\n}\n")[0] == "learner"
+
+
+@pytest.mark.parametrize(
+    ("marked", "label", "replaced"),
+    [
+        ('import "./nets.|', "nets.gmi", "nets."),
+        ('simulator S {\n  entry = py "walker.le|', "legs", "le"),
+        ("target t {\n  reserve = 4 Gi|", "GiB", "Gi"),
+    ],
+)
+def test_what_is_no_plain_word_says_what_it_replaces(marked, label, replaced, tmp_path):
+    (tmp_path / "nets.gmi").write_text("edition 1\n")
+    (tmp_path / "walker").mkdir()
+    (tmp_path / "walker" / "legs.py").write_text("")
+    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", HEAD + marked)
+    [found] = [i for i in completion.completions(analysis, position) if i.label == label]
+    lines = analysis.document.lines
+    place = found.text_edit.range
+    assert analysis.text[lines.offset(place.start) : lines.offset(place.end)] == replaced
+    assert found.text_edit.new_text == label
 
 
 OPENERS = {
@@ -178,7 +246,13 @@ SIGNATURES = [
     ("agent two = ppo.Actor(activation = |", "Actor", 1),
     ("agent two = ppo.Actor(hidden = [8, |", "Actor", 0),
     ("target t {\n  base = targets.h200(gpus = |", "h200", 0),
-    ("param x : int = max(1, |", "max", 0),
+    ("param x : int = max(1, |", "max", 1),
+    ("param x : int = max(1, 2, 3, 4|", "max", 2),
+    ("agent two = ppo.Actor(hidden = [8], init_log_std = 0.5|", "Actor", 3),
+    ("agent two = ppo.Actor([8, 8|", "Actor", 0),
+    ("trainer two = ppo.Learner(lr = (1 + |", "Learner", 0),
+    ("trainer two = ppo.Learner(lr = max(1, |", "max", 1),
+    ('simulator two = gymnasium.Env("|', "Env", 0),
 ]
 
 
@@ -191,7 +265,9 @@ def test_signature_help(marked, name, active, tmp_path):
     assert found.active_parameter == active
 
 
-@pytest.mark.parametrize("marked", ["workflow w {\n  |", "param x : int = (|", "param x : int = 1|"])
+@pytest.mark.parametrize(
+    "marked", ["workflow w {\n  |", "param x : int = (|", "param x : int = 1|", "agent A(x : int = |"]
+)
 def test_no_signature_help(marked, tmp_path):
     analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", HEAD + marked)
     assert signature_help(analysis, position) is None
