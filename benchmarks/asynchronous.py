@@ -12,7 +12,8 @@ Sections (``--only``):
 * ``throughput``: predictions per second (PPS) and training samples per second (TTOP) of agents and trainers apart,
   beside the baseline of asynchronous_baseline.py, in turns; where agents wait for the trainer (``block``: both are the
   same number), and where they do not (``drop``). On the CPU the baseline runs with one thread and with all in each
-  process; ratios are against the better one.
+  process, on a GPU calling every stage (``eager``) and replaying gmiflow's CUDA graphs (``graph``); there is a ratio
+  to each.
 
 One JSON line per row on stdout and in asynchronous.jsonl in --output. Started again with the same --output it measures
 what is missing; what fails is a row with "error" and is tried again. A measurement begins only if it fits the budget.
@@ -145,7 +146,9 @@ def throughput(bench):
     """Rounds in which every side has one turn."""
     options = bench.options
     cores = len(os.sched_getaffinity(0))
-    threads = sorted({1, cores}) if options.device == "cpu" else [1]
+    ways = {"eager": (1, False), "graph": (1, True)}
+    if options.device == "cpu":
+        ways = {f"{count} threads": (count, False) for count in sorted({1, cores})}
     for round_number in range(options.rounds):
         for task in options.tasks:
             for regime in options.regimes:
@@ -154,11 +157,11 @@ def throughput(bench):
                 setting = Setting(task=TASKS[options.device][task], device=options.device, side=side)
                 where = {"task": task, "device": options.device, "regime": regime}
                 where |= {"bound": options.bound, "round": round_number, "seconds": options.window_s}
-                compare(bench, setting, where, threads)
+                compare(bench, setting, where, ways)
 
 
-def compare(bench, setting, where, threads):
-    """One turn of gmiflow and of the baseline with each number of threads."""
+def compare(bench, setting, where, ways):
+    """One turn of gmiflow and of the baseline in each of its ways: (threads, whether there are CUDA graphs) by name."""
     window_s = bench.options.window_s
 
     def gmiflow(limit_s):
@@ -168,16 +171,17 @@ def compare(bench, setting, where, threads):
         shutil.rmtree(folder, ignore_errors=True)
         return summary(rows, warm_up)
 
-    def baseline(limit_s, count):
+    def baseline(limit_s, threads, graphs):
         from asynchronous_baseline import measure
 
         setup_s = max(10.0, limit_s - window_s)
-        return measure(setting, bench.new_folder(), threads=count, seconds=window_s, setup_s=setup_s)
+        folder = bench.new_folder()
+        return measure(setting, folder, threads=threads, graphs=graphs, seconds=window_s, setup_s=setup_s)
 
     bench.measure("throughput", {**where, "side": "gmiflow"}, 1.5 * window_s, gmiflow)
-    for count in threads:
-        name = f"baseline, {count} threads" if len(threads) > 1 else "baseline"
-        bench.measure("throughput", {**where, "side": name}, window_s, lambda limit, n=count: baseline(limit, n))
+    for name, way in ways.items():
+        side = {"side": f"baseline, {name}"}
+        bench.measure("throughput", {**where, **side}, window_s, lambda limit, way=way: baseline(limit, *way))
     overlap = Side(mapping="dp_only", max_staleness=1, gmis=1)
     if setting.device == "cuda" and not setting.side.drops:
         setting = Setting(task=setting.task, device="cuda", side=overlap)

@@ -1,9 +1,10 @@
 """Asynchronous training without GMIs: a serving process, a training process, and one message for each tensor.
 
-Stages, sizes, staleness and execution lowering (CUDA graphs on a GPU) are those of the side of gmiflow that it stands
-beside. What differs is the structure: nothing is pinned, sliced or packed, both processes use the whole CPU or GPU, a
-rollout crosses as ten messages of torch.multiprocessing (a tensor in fresh shared memory, on a GPU a CUDA IPC handle),
-and the weights go back the same way, tensor by tensor.
+Stages, sizes and staleness are those of the side of gmiflow that it stands beside. What differs is the structure:
+nothing is pinned, sliced or packed, both processes use the whole CPU or GPU, a rollout crosses as ten messages of
+torch.multiprocessing (a tensor in fresh shared memory, on a GPU a CUDA IPC handle), and the weights go back the same
+way, tensor by tensor. On a GPU the processes call the stages as they are written (`eager`), or replay the CUDA graphs
+that gmiflow makes of them (`graph`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Stopped(Exception):
 class Half:
     """What the two processes have in common: the context, and the answers to the benchmark."""
 
-    def __init__(self, connection, plan_text, role, threads):
+    def __init__(self, connection, plan_text, role, threads, graphs):
+        self.graphs = graphs
         torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = True
         plan = LaunchPlan.from_json(plan_text)
@@ -100,8 +102,8 @@ class Half:
 class Serving(Half):
     """Simulates and acts."""
 
-    def __init__(self, connection, plan_text, threads, experience, weights, free):
-        super().__init__(connection, plan_text, "sim", threads)
+    def __init__(self, connection, plan_text, threads, graphs, experience, weights, free):
+        super().__init__(connection, plan_text, "sim", threads, graphs)
         self._experience, self._weights, self._free = experience, weights, free
         self._version = self._sent = 0
         self._parts = []
@@ -115,7 +117,7 @@ class Serving(Half):
             Routes(training), horizon=training.horizon, num_env=num_env, device=self.device, storage=self.tensors
         )
         arguments = (training, self._stages, episodes, rollout, self.clock)
-        if self.stream is None:
+        if self.stream is None or not self.graphs:
             execution = EagerExecution(*arguments)
         else:
             execution = GraphExecution(*arguments, self.context.collective())
@@ -148,14 +150,14 @@ class Serving(Half):
 class Training(Half):
     """Trains on what comes."""
 
-    def __init__(self, connection, plan_text, threads, experience, weights):
-        super().__init__(connection, plan_text, "learner", threads)
+    def __init__(self, connection, plan_text, threads, graphs, experience, weights):
+        super().__init__(connection, plan_text, "learner", threads, graphs)
         self._experience, self._weights = experience, weights
 
     def run(self):
         """Until told to stop."""
         trainer, _ = build_trainer(self.context, self.clock)
-        learn = Part("learn", functools.partial(trainer.update, self.batch), stream=self.stream)
+        learn = Part("learn", functools.partial(trainer.update, self.batch), stream=self.stream, planned=self.graphs)
         while True:
             for tensor in self.tensors.values():
                 tensor.copy_(self.receive(self._experience))
@@ -184,13 +186,14 @@ def _work(kind, connection, arguments):
         return
 
 
-def measure(setting, folder, *, threads, seconds, setup_s):
+def measure(setting, folder, *, threads, graphs, seconds, setup_s):
     """Predictions and training samples per second of the baseline over ``seconds``, after its warm-up.
 
     Args:
         setting: `asynchronous_setting.Setting` of the side of gmiflow beside it (`ea_t`).
         folder: for the logs.
         threads: of each process, on the CPU.
+        graphs: whether a GPU's work is replayed as CUDA graphs.
         seconds: of the window.
         setup_s: how long the processes may take until they are ready.
 
@@ -203,7 +206,7 @@ def measure(setting, folder, *, threads, seconds, setup_s):
     there, from_serving = spawn.Pipe(duplex=False)
     back, from_training = spawn.Pipe(duplex=False)
     trainer = Child(
-        "training", folder / "training.log", "asynchronous_baseline:train", plan, threads, there, from_training
+        "training", folder / "training.log", "asynchronous_baseline:train", plan, threads, graphs, there, from_training
     )
     server = Child(
         "serving",
@@ -211,6 +214,7 @@ def measure(setting, folder, *, threads, seconds, setup_s):
         "asynchronous_baseline:serve",
         plan,
         threads,
+        graphs,
         from_serving,
         back,
         setting.side.drops,

@@ -117,31 +117,31 @@ def reached_s(row, goal):
 
 
 def throughput_table(rows):
-    """PPS and TTOP of every side, medians of the rounds, and the ratios to the best baseline of the same round."""
-    heading = ["task", "device", "regime", "side", "rounds", "PPS", "TTOP", "PPS ratio", "TTOP ratio"]
+    """PPS and TTOP of every side, medians of the rounds, and the ratios to each baseline of the same round."""
+    heading = ["task", "device", "regime", "side", "rounds", "PPS", "TTOP", "over", "PPS ratio", "TTOP ratio"]
     lines = [heading, ["---"] * len(heading)]
     groups = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         groups[row["task"], row["device"], row["regime"], row["bound"]][row["side"]][row["round"]] = row
     for (task, device, regime, bound), sides in groups.items():
+        baselines = [name for name in sides if name.startswith("baseline")]
         for name, rounds in sides.items():
             cells = [task, device, f"{regime}, at most {bound} behind", name, str(len(rounds))]
             cells += [f"{statistics.median(row[what] for row in rounds.values()):,.0f}" for what in PAPER]
-            ours = not name.startswith("baseline")
-            cells += [ratio(sides, rounds, what) if ours else "" for what in PAPER]
-            lines.append(cells)
-    paper = ["GMI-DRL", "8 A100", "A3C", "over processes without GMIs, at most", "", "", ""]
+            if name in baselines or not baselines:
+                lines.append([*cells, "", "", ""])
+                continue
+            for other in baselines:
+                lines.append([*cells, other, *(ratio(rounds, sides[other], what) for what in PAPER)])
+                cells = [""] * len(cells)
+    paper = ["GMI-DRL", "8 A100", "A3C", "", "", "", "", "processes without GMIs, at most"]
     lines.append(paper + [f"{value:.2f}x" for value in PAPER.values()])
     return written(lines)
 
 
-def ratio(sides, rounds, what):
-    """Median over the rounds, and the range."""
-    found = []
-    for number, row in rounds.items():
-        others = [of[number][what] for name, of in sides.items() if name.startswith("baseline") and number in of]
-        if others:
-            found.append(row[what] / max(others))
+def ratio(rounds, others, what):
+    """Median over the rounds that both have, and the range."""
+    found = [row[what] / others[number][what] for number, row in rounds.items() if number in others]
     if not found:
         return ""
     return f"{statistics.median(found):.2f}x ({min(found):.2f} - {max(found):.2f})"

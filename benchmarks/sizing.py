@@ -10,12 +10,15 @@ machine (`gmiflow.profiles.drift`), so what is compared was measured at the same
 per file: the median of the chosen point's paired ratios to the best of the grid, and the share by the fit; what was
 predicted over what the grid then measured, of throughput and of memory; the points and the seconds of the profile.
 
+Every look is a line at once. Ctrl-C ends the turns: what is known by then is reported, if every point was looked at.
+
 ``--record FILE`` keeps all that was measured as a profile, which the tests can replay. Measure on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -23,7 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -38,6 +41,7 @@ from gmiflow.profiles.space import Space, space_of
 from gmiflow.profiles.workload import Look, Measurement
 from gmiflow.profiling.runner import Runner
 from gmiflow.profiling.session import Outcome, Request, profile_workflow
+from gmiflow.profiling.signals import Interrupted
 from gmiflow.profiling.trial import PACES
 
 OPEN = (("workflow.num_env", "auto"), ("target.gmi_per_gpu", "auto"))
@@ -73,6 +77,7 @@ class Grid:
             measured = self._runner.measure(point)
             if measured is None or measured.status != "ok":
                 continue
+            emit("look", point=str(point), turn=self._turns, steps_per_s=round(measured.steps_per_s))
             look = Look(at_s=round(time.time(), 1), steps_per_s=measured.steps_per_s)
             measured = dataclasses.replace(measured, looks=(look,))
             before = self.found.get(point)
@@ -83,6 +88,11 @@ class Grid:
         """The rates of all without the drift of the machine."""
         return level(list(self.found.values()), device)
 
+    def best(self, device: str) -> tuple[Point, Mapping[Point, float]]:
+        """The fastest point, and the rates of all."""
+        rates = self.levels(device).rates
+        return max(rates, key=lambda point: rates[point]), rates
+
     def paired(self, point: Point, other: Point) -> float:
         """Median over the rounds of both of the ratio of their rates."""
         mine, theirs = self.rates[point], self.rates[other]
@@ -90,18 +100,17 @@ class Grid:
 
 
 def measure_grid(grid: Grid, points: list[Point], chosen: Point, device: str, budget_s: float) -> Point:
-    """Every point once, then the chosen one and its rivals in turns; the best of them all."""
+    """Every point once, then the chosen one and its rivals in turns, until the time is over or Ctrl-C; the best."""
     begun = time.monotonic()
     grid.turn(points)
     rounds = 0
-    while True:
-        rates = grid.levels(device).rates
-        best = max(rates, key=lambda point: rates[point])
-        near = sorted((p for p in rates if rates[p] >= (1 - RIVAL) * rates[best]), key=lambda p: -rates[p])
-        if rounds >= LEAST_ROUNDS and time.monotonic() - begun >= budget_s:
-            return best
-        grid.turn(dict.fromkeys([chosen, best, *near[:MOST_RIVALS]]))
-        rounds += 1
+    with contextlib.suppress(Interrupted, KeyboardInterrupt):
+        while rounds < LEAST_ROUNDS or time.monotonic() - begun < budget_s:
+            best, rates = grid.best(device)
+            near = sorted((p for p in rates if rates[p] >= (1 - RIVAL) * rates[best]), key=lambda p: -rates[p])
+            grid.turn(dict.fromkeys([chosen, best, *near[:MOST_RIVALS]]))
+            rounds += 1
+    return grid.best(device)[0]
 
 
 def report(file: str, chosen: Candidate, grid: Grid, best: Point, device: str) -> dict[str, object]:
