@@ -15,8 +15,10 @@ from gmiflow.lsp.symbols import (
     SymbolKind,
     enum_of,
     file_key,
+    is_size,
     ports_of,
     resolve,
+    sizes_of,
     stage_type,
 )
 from gmiflow.passes.imports import Unit
@@ -139,7 +141,6 @@ class _Walker:
         for param in item.params or ():
             symbol = self._part("argument", param.name.text, scope.owner, param)
             self._add(param.name.span, symbol, declares=True)
-            scope.params.setdefault(param.name.text, param)
             self._param(param, scope, symbol)
         self._body(item.body, "stage type" if isinstance(item, ast.StageType) else "target", scope)
 
@@ -150,9 +151,12 @@ class _Walker:
         for member in kind.members if kind is not None else ():
             if member.text in members:
                 self._add(member.span, members[member.text], declares=True)
-        for expression in (param.default, param.where):
-            if expression is not None:
-                self._expression(expression, scope, members if expression is param.default else None)
+        if param.default is not None:
+            self._expression(param.default, scope, members)
+        if symbol.owner:
+            scope.params.setdefault(param.name.text, param)  # its own default looks back only, its condition sees it
+        if param.where is not None:
+            self._expression(param.where, scope)
 
     def _instance(self, item: ast.StageInstance) -> None:
         self._path(item.type)
@@ -224,11 +228,10 @@ class _Walker:
         return found
 
     def _stage(self, name: ast.Name) -> None:
-        meaning = self._unit.names.get(name.text)
-        if isinstance(meaning, ast.StageInstance):
-            symbol = self._symbol(self._unit, meaning, name.text)
-            if symbol is not None:
-                self._add(name.span, symbol)
+        """Where a stage is due. What else has that name is shown, too: the checker says that it is no stage."""
+        symbol = self._symbol(self._unit, self._unit.names.get(name.text), name.text)
+        if symbol is not None:
+            self._add(name.span, symbol)
 
     def _port(self, stage: str, name: str) -> Symbol | None:
         meaning = self._unit.names.get(stage)
@@ -253,10 +256,21 @@ class _Walker:
                     self._add(node.path.span, Symbol(kind="type", name=name))
                 else:
                     self._path(node.path)
+                    self._link_sizes(node.path, scope)
                 for dim in node.dims or ():
                     self._dimension(dim, scope)
             case ast.EnumType():
                 pass
+
+    def _link_sizes(self, path: ast.Path, scope: _Scope) -> None:
+        """The sizes of a record that are sizes of the stage type around it."""
+        found = resolve(self._unit, path)
+        record = found[1] if found is not None else None
+        if found is None or not isinstance(record, ast.Record):
+            return
+        for name in sizes_of(record):
+            own = self._part("variable", name, scope.owner, None)
+            self.index.links.append((own, self._part("variable", name, record.name.text, None, found[0])))
 
     def _dimension(self, node: ast.Expression, scope: _Scope) -> None:
         if isinstance(node, ast.Path) and len(node.names) == 1:
@@ -264,7 +278,7 @@ class _Walker:
             if name.text in AXES:
                 self._add(name.span, Symbol(kind="axis", name=name.text))
                 return
-            if name.text[0].isupper() and name.text not in scope.params:
+            if is_size(name.text) and name.text not in scope.params:
                 first = scope.variables.setdefault(name.text, name)
                 symbol = self._part("variable", name.text, scope.owner, first)
                 self._add(name.span, symbol, declares=first is name)
@@ -284,8 +298,8 @@ class _Walker:
                 case ast.Unary():
                     waiting.append((current.operand, None))
                 case ast.Binary():
-                    compared = self._compared(current, scope)
-                    waiting += [(current.left, compared), (current.right, compared)]
+                    left, right = self._compared(current, scope)
+                    waiting += [(current.left, left), (current.right, right)]
                 case ast.ListOf():
                     waiting += [(item, words) for item in current.items]
                 case ast.Call():
@@ -295,21 +309,35 @@ class _Walker:
                 case _:
                     pass
 
-    def _compared(self, node: ast.Binary, scope: _Scope) -> Members | None:
-        """The members that a bare name may be beside the parameter that it is compared with."""
-        for side in (node.left, node.right):
-            if node.operator not in ("==", "!=") or not isinstance(side, ast.Path):
-                continue
-            if len(side.names) == 1 and side.text in scope.params:
-                return self._declared_members(scope.params[side.text], scope.owner, self._unit, self._file)
-            found = resolve(self._unit, side)
-            if found is not None and isinstance(found[1], ast.Param):
-                return self._declared_members(found[1], "", found[0], self._file_of(found[0]))
-        return None
+    def _compared(self, node: ast.Binary, scope: _Scope) -> tuple[Members | None, Members | None]:
+        """For each side the words that a bare name may be, beside the parameter that it is compared with.
+
+        As the checker evaluates: the left side first, unless only the left one is a bare name.
+        """
+        if node.operator not in ("==", "!="):
+            return None, None
+        bare = isinstance(node.left, ast.Path) and len(node.left.names) == 1
+        if bare and not isinstance(node.right, ast.Path):
+            return self._members_of(node.right, scope), None
+        return None, self._members_of(node.left, scope)
+
+    def _members_of(self, node: ast.Expression, scope: _Scope) -> Members | None:
+        """The words of the parameter that an expression names."""
+        while isinstance(node, ast.Group):
+            node = node.inner
+        if not isinstance(node, ast.Path):
+            return None
+        if len(node.names) == 1 and node.text in scope.params:
+            return self._declared_members(scope.params[node.text], scope.owner, self._unit, self._file)
+        found = resolve(self._unit, node)
+        if found is None or not isinstance(found[1], ast.Param):
+            return None
+        return self._declared_members(found[1], "", found[0], self._file_of(found[0]))
 
     def _value(self, path: ast.Path, scope: _Scope, words: Members) -> None:
+        """A bare name: where a word is due first that, then a parameter of the declaration, then a name of the file."""
         first = path.names[0]
-        if len(path.names) == 1 and first.text in words and first.text not in scope.params:
+        if len(path.names) == 1 and first.text in words:
             self._add(first.span, words[first.text])
         elif len(path.names) == 1 and first.text in scope.params:
             self._add(first.span, self._part("argument", first.text, scope.owner, scope.params[first.text]))

@@ -17,6 +17,7 @@ from gmiflow.lsp import (
     navigation,
     outline,
     problems,
+    renaming,
     semantic_tokens,
     signature,
     views,
@@ -177,7 +178,7 @@ def _register_writing(server: Server) -> None:
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def on_prepare_rename(p: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
         analysis = server.analyses.of(p.text_document.uri)
-        return navigation.prepare_rename(analysis, p.position) if analysis is not None else None
+        return renaming.prepare_rename(analysis, p.position) if analysis is not None else None
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def on_rename(p: types.RenameParams) -> types.WorkspaceEdit | None:
@@ -185,8 +186,8 @@ def _register_writing(server: Server) -> None:
         if analysis is None:
             return None
         try:
-            return navigation.rename(server.analyses, analysis, p.position, p.new_name)
-        except navigation.RenameError as error:
+            return renaming.rename(server.analyses, analysis, p.position, p.new_name)
+        except renaming.RenameError as error:
             raise JsonRpcInvalidParams(str(error)) from error
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -90,13 +90,19 @@ class BareEnd:
 
 @dataclass(kw_only=True, slots=True)
 class Index:
-    """Occurrences of one file, in order."""
+    """Occurrences of one file, in order.
+
+    Attributes:
+        links: sizes of a stage type, each with the size of a record that one of its ports carries: the same name
+            there is the same size.
+    """
 
     unit: Unit
     file: str
     occurrences: list[Occurrence] = field(default_factory=list[Occurrence])
     bare_ends: list[BareEnd] = field(default_factory=list[BareEnd])
     starts: list[int] = field(default_factory=list[int])
+    links: list[tuple[Symbol, Symbol]] = field(default_factory=list[tuple[Symbol, Symbol]])
 
     def at(self, offset: int) -> Occurrence | None:
         """The occurrence that the cursor is in or behind; the one that starts there comes first."""
@@ -106,9 +112,21 @@ class Index:
         found = self.occurrences[index]
         return found if found.span.start <= offset <= found.span.end else None
 
-    def of(self, symbol: Symbol) -> Iterable[Occurrence]:
-        """Every occurrence of a symbol."""
-        return (occurrence for occurrence in self.occurrences if occurrence.symbol == symbol)
+    def of(self, symbols: Container[Symbol]) -> Iterable[Occurrence]:
+        """Every occurrence of some symbols."""
+        return (occurrence for occurrence in self.occurrences if occurrence.symbol in symbols)
+
+
+def same_thing(symbol: Symbol, indexes: Iterable[Index]) -> set[Symbol]:
+    """A symbol with all that must have its name: records share sizes with the stage types that they go through."""
+    links = [link for index in indexes for link in index.links] if symbol.kind == "variable" else []
+    found, before = {symbol}, 0
+    while len(found) > before:
+        before = len(found)
+        for link in links:
+            if not found.isdisjoint(link):
+                found.update(link)
+    return found
 
 
 def file_key(path: Path) -> str:
@@ -140,6 +158,19 @@ def stage_type(unit: Unit, stage: ast.StageInstance) -> tuple[Unit, ast.StageTyp
 def ports_of(kind: ast.StageType) -> list[ast.Port]:
     """The ports that a stage type declares."""
     return [statement for statement in kind.body if isinstance(statement, ast.Port)]
+
+
+def is_size(name: str) -> bool:
+    """Whether a bare name in a shape is a size that the edges decide."""
+    return name[0].isupper()
+
+
+def sizes_of(record: ast.Record) -> list[str]:
+    """The sizes in the shapes of a record that the edges decide."""
+    types = [item.type for item in record.fields]
+    dims = [dim for node in types if isinstance(node, ast.NamedType) for dim in node.dims or ()]
+    names = [dim.text for dim in dims if isinstance(dim, ast.Path) and len(dim.names) == 1]
+    return [name for name in dict.fromkeys(names) if is_size(name)]
 
 
 def enum_of(node: ast.TypeExpression | None) -> ast.EnumType | None:

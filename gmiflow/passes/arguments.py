@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gmiflow.passes.evaluate import names_in
+from gmiflow.passes.evaluate import names_in, names_of_value
 from gmiflow.passes.params import Given, LocalScope, UnitScope, bind_param
 from gmiflow.passes.report import Report
 from gmiflow.passes.values import Typed
@@ -52,7 +52,7 @@ def bind_arguments(
     for param in params:
         name = param.name.text
         chosen = overrides.get(name) or given.get(name)
-        if chosen is None and names_in([param.default]) & set(names) - local.values.keys():
+        if chosen is None and names_of_value(param.default, param.type) & set(names) - local.values.keys():
             local.values[name] = None  # `check_param_list` reports it
             continue
         if chosen is None and param.default is None:
@@ -106,7 +106,7 @@ def check_param_list(params: Sequence[ast.Param], report: Report) -> None:
     names = {param.name.text for param in params}
     for param in params:
         name = param.name.text
-        used = names_in([param.default]) | (names_in([param.where]) - {name})
+        used = names_of_value(param.default, param.type) | (names_in([param.where]) - {name})
         later = (used & names) - seen.keys()
         if later:
             message = f"`{name}` uses `{min(later)}`, which is not declared before it"

@@ -284,6 +284,14 @@ def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
     return Typed(value=indices, type=DEVICES)
 
 
+def names_of_value(expression: ast.Expression | None, kind: ast.TypeExpression) -> set[str]:
+    """First names that the value of a parameter of some type needs; a bare word of an enum is no name."""
+    kind = kind.inner if isinstance(kind, ast.AutoType) else kind
+    members = [member.text for member in kind.members] if isinstance(kind, ast.EnumType) else []
+    is_word = isinstance(expression, ast.Path) and expression.text in members
+    return set() if is_word else names_in([expression])
+
+
 def names_in(expressions: Iterable[ast.Expression | None]) -> set[str]:
     """First names of all paths in some expressions."""
     found: set[str] = set()

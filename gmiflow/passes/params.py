@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from gmiflow.passes.evaluate import evaluate, is_true, names_in
+from gmiflow.passes.evaluate import evaluate, is_true, names_in, names_of_value
 from gmiflow.passes.imports import Broken, Named, Unit
 from gmiflow.passes.insertion import import_fix
 from gmiflow.passes.report import MAX_SHOWN, Report
@@ -169,7 +169,8 @@ class UnitScope:
     def _needs(self, param: ast.Param) -> list[ast.Param]:
         """Parameters of this file that a parameter's value may need and that have no value yet."""
         given = self.given.get(param.name.text)
-        names = names_in([param.default if given is None else given.expression, param.where])
+        value = param.default if given is None else given.expression
+        names = names_of_value(value, param.type) | names_in([param.where])
         found = [self.unit.names.get(name) for name in sorted(names) if name not in self._values]
         return [p for p in found if isinstance(p, ast.Param) and p.name.text not in self._evaluating and p is not param]
 

@@ -18,6 +18,7 @@ from gmiflow.lsp import (
     navigation,
     outline,
     problems,
+    renaming,
     semantic_tokens,
     signature,
     views,
@@ -75,8 +76,8 @@ def at_place(editor: Editor, analysis: Analysis, position: types.Position) -> It
     yield "highlight", lambda: navigation.highlights(analysis, position)
     yield "completion", lambda: completion.completions(analysis, position)
     yield "signature", lambda: signature.signature_help(analysis, position)
-    yield "prepareRename", lambda: navigation.prepare_rename(analysis, position)
-    yield "rename", lambda: navigation.rename(editor.analyses, analysis, position, "Fresh_name_1")
+    yield "prepareRename", lambda: renaming.prepare_rename(analysis, position)
+    yield "rename", lambda: renaming.rename(editor.analyses, analysis, position, "Fresh_name_1")
     place = types.Range(start=position, end=position)
     yield "codeAction", lambda: problems.actions(analysis, place, None)
 
@@ -130,7 +131,7 @@ def sweep(editor: Editor, analysis: Analysis, places: list[types.Position] | Non
     requests += [r for p in (positions(analysis) if places is None else places) for r in at_place(editor, analysis, p)]
     for name, request in requests:
         started = time.perf_counter()
-        with contextlib.suppress(navigation.RenameError):  # the name is taken here
+        with contextlib.suppress(renaming.RenameError):  # the name is taken here
             request()
         slowest[name] = max(slowest.get(name, 0.0), time.perf_counter() - started)
     return slowest

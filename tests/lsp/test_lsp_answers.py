@@ -6,10 +6,10 @@ import pytest
 from lsp_files import ROOT, Editor, whole
 from lsprotocol import types
 
-from gmiflow.lsp import formatting, hints, navigation, outline, problems, semantic_tokens, views
+from gmiflow.lsp import formatting, hints, navigation, outline, problems, renaming, semantic_tokens, views
 from gmiflow.lsp.documents import uri_of
 from gmiflow.lsp.hover import hover
-from gmiflow.lsp.navigation import RenameError
+from gmiflow.lsp.renaming import RenameError
 from gmiflow.syntax import lexer
 
 TEXT = """edition 1
@@ -157,8 +157,8 @@ RENAMES = [
 def test_rename(project, tmp_path, marked, name, expected):
     editor, analysis = project
     position = place(analysis, marked)
-    assert navigation.prepare_rename(analysis, position) is not None
-    text = applied(analysis, navigation.rename(editor.analyses, analysis, position, name))
+    assert renaming.prepare_rename(analysis, position) is not None
+    text = applied(analysis, renaming.rename(editor.analyses, analysis, position, name))
     assert text == expected
     errors = [d for d in editor.open(tmp_path / "main.gmi", text).deep.diagnostics if d.severity == "error"]
     assert errors == []
@@ -168,7 +168,7 @@ def test_rename(project, tmp_path, marked, name, expected):
 def test_a_name_that_is_taken_is_refused(project, marked, name):
     editor, analysis = project
     with pytest.raises(RenameError, match="already declared"):
-        navigation.rename(editor.analyses, analysis, place(analysis, marked), name)
+        renaming.rename(editor.analyses, analysis, place(analysis, marked), name)
 
 
 FIXED = ["ppo.Act|or", "actor.o|bs\n", "mo|de ", "en|v, 4", "work|flow", "sy|nc", "train {|"]
@@ -178,8 +178,8 @@ FIXED = ["ppo.Act|or", "actor.o|bs\n", "mo|de ", "en|v, 4", "work|flow", "sy|nc"
 def test_words_of_the_language_and_of_std_cannot_be_renamed(project, marked):
     editor, analysis = project
     position = place(analysis, marked)
-    assert navigation.prepare_rename(analysis, position) is None
-    assert navigation.rename(editor.analyses, analysis, position, "other") is None
+    assert renaming.prepare_rename(analysis, position) is None
+    assert renaming.rename(editor.analyses, analysis, position, "other") is None
 
 
 def test_references_with_and_without_the_declaration(project):
