@@ -32,6 +32,7 @@ SHOW_PLAN = "gmiflow.server.showPlan"
 SHOW_GRAPH = "gmiflow.server.showGraph"
 EXPLAIN = "gmiflow.server.explain"
 GRAPH = "gmiflow.server.graph"
+CHOICES = "gmiflow.server.choices"
 """Commands: the first two show a file, the others answer with its content."""
 
 T = TypeVar("T")
@@ -202,6 +203,10 @@ def _register_commands(server: Server) -> None:
         analysis = server.analyses.of(uri)
         svg, problem = views.graph(analysis, workflow) if analysis is not None else ("", "the file is not open")
         return {"svg": svg, "problem": problem}
+
+    @server.command(CHOICES)
+    def choices(uri: str) -> dict[str, list[str]]:
+        return _about(server, uri, views.choices, {"workflows": [], "targets": []})
 
     @server.command(SHOW_PLAN)
     def show_plan(uri: str, workflow: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import os
 import shutil
@@ -65,14 +66,14 @@ class Server(LanguageServer):
         self.lenses = lens_commands(params.initialization_options)
 
     def watch(self) -> None:
-        """Ask the client to say when a `.gmi` file changes on the disk."""
+        """Ask the client to say when a `.gmi` file, or a Python file that one may name, changes on the disk."""
         workspace = self.client_capabilities.workspace
         watching = workspace.did_change_watched_files if workspace is not None else None
         if watching is None or not watching.dynamic_registration:
             return
-        watchers = [types.FileSystemWatcher(glob_pattern="**/*.gmi")]
+        watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in ("**/*.gmi", "**/*.py")]
         registration = types.Registration(
-            id="gmi-files",
+            id="files",
             method=types.WORKSPACE_DID_CHANGE_WATCHED_FILES,
             register_options=types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers),
         )
@@ -106,6 +107,7 @@ class Server(LanguageServer):
 
     def files_changed(self) -> None:
         """Something changed on the disk."""
+        importlib.invalidate_caches()  # Python remembers which modules a folder has
         self.files.forget_listing()
         self.check_all_soon()
 

@@ -9,6 +9,7 @@ from gmiflow.graphs.diagram import diagram
 from gmiflow.graphs.svg import svg
 from gmiflow.lsp.analysis import Analysis
 from gmiflow.pipeline import Compilation, compile_checked
+from gmiflow.syntax import ast
 
 
 def explanation(analysis: Analysis, workflow: str) -> str:
@@ -22,6 +23,13 @@ def explanation(analysis: Analysis, workflow: str) -> str:
         parts.append("\n".join((*headline(compiled.plan), *promise(compiled.plan))) + "\n")
         parts += [f"{stage}\n{emitted(compiled, stage)}" for stage in ("mapping", "sizing", "comm")]
     return "\n".join(parts) or _failure(analysis, workflow)
+
+
+def choices(analysis: Analysis) -> dict[str, list[str]]:
+    """The workflows and targets that a command line may have to name, in order of declaration."""
+    unit = analysis.unit
+    kinds = {"workflows": ast.Workflow, "targets": ast.Target}
+    return {key: [item.name.text for item in unit.declared(kind)] if unit else [] for key, kind in kinds.items()}
 
 
 def graph(analysis: Analysis, workflow: str) -> tuple[str, str]:

@@ -166,6 +166,22 @@ async def test_workspace_symbols_and_references_reach_files_that_are_not_open(cl
 
 
 @pytest.mark.asyncio
+async def test_a_python_class_that_comes_later_is_seen(client, tmp_path):
+    uri = uri_of(tmp_path / "walker.gmi")
+    text = 'edition 1\n\nsimulator Walker {\n  entry = py "walker:Walker"\n  out obs : f32[env, 4]\n}\n'
+    open_document(client, uri, text)
+    assert [d.code for d in (await published(client, uri)).diagnostics] == ["E0212"]
+    python = tmp_path / "walker.py"
+    python.write_text("from gmiflow.api import Simulator\n\n\nclass Walker(Simulator):\n    pass\n")
+    [registration] = client.registered
+    watched = {watcher["globPattern"] for watcher in registration.register_options["watchers"]}
+    assert watched == {"**/*.gmi", "**/*.py"}
+    changes = [types.FileEvent(uri=uri_of(python), type=types.FileChangeType.Created)]
+    client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams(changes=changes))
+    assert not (await published(client, uri)).diagnostics
+
+
+@pytest.mark.asyncio
 async def test_commands_explain_and_draw(client):
     path = ROOT / "examples" / "quickstart.gmi"
     uri = uri_of(path)
@@ -181,6 +197,8 @@ async def test_commands_explain_and_draw(client):
     graph = await run(types.ExecuteCommandParams(command="gmiflow.server.graph", arguments=[uri, "train"]))
     assert graph["problem"] == ""
     assert graph["svg"].startswith("<svg")
+    choices = await run(types.ExecuteCommandParams(command="gmiflow.server.choices", arguments=[uri]))
+    assert choices == {"workflows": ["train"], "targets": ["laptop"]}
     await run(types.ExecuteCommandParams(command="gmiflow.server.showPlan", arguments=[uri, "train"]))
     assert client.shown_documents[-1].uri.endswith("train.txt")
 

@@ -2,7 +2,7 @@
 import * as crypto from "node:crypto";
 import * as vscode from "vscode";
 
-import { graphPage, gmiflowArguments, shellLine } from "./commandLine";
+import { type Choices, type Chosen, graphPage, gmiflowArguments, shellLine } from "./commandLine";
 import { type Server, surroundings } from "./extension";
 import { findGmiflow, NoServer } from "./interpreter";
 
@@ -17,22 +17,36 @@ const REFRESH_MS = 300;
 export function registerCommands(server: Server): vscode.Disposable[] {
   const plans = new Plans(server);
   const graphs = new Graphs(server);
-  const register = (name: string, action: (uri: vscode.Uri, workflow: string) => Promise<void>): vscode.Disposable =>
+  const register = (name: string, action: (uri: vscode.Uri, workflow: string | undefined) => Promise<void>): vscode.Disposable =>
     vscode.commands.registerCommand(`gmiflow.${name}`, async (uri?: vscode.Uri | string, workflow?: unknown) => {
       const file = typeof uri === "string" ? vscode.Uri.parse(uri) : (uri ?? activeFile());
       if (file === undefined) {
         await vscode.window.showInformationMessage("Open a .gmi file first.");
         return;
       }
-      await action(file, typeof workflow === "string" ? workflow : "");
+      await action(file, typeof workflow === "string" ? workflow : undefined);
+    });
+  const onWorkflow = (name: string, action: (uri: vscode.Uri, workflow: string) => Promise<void>): vscode.Disposable =>
+    register(name, async (uri, workflow) => {
+      const chosen = workflow ?? (await choose("Workflow", (await choicesOf(server, uri)).workflows));
+      if (chosen !== undefined) {
+        await action(uri, chosen);
+      }
+    });
+  const onTarget = (verb: string): vscode.Disposable =>
+    onWorkflow(verb, async (uri, workflow) => {
+      const target = await choose("Target", (await choicesOf(server, uri)).targets);
+      if (target !== undefined) {
+        await inTerminal(verb, uri, { workflow, target });
+      }
     });
   return [
     vscode.Disposable.from(plans, graphs),
     vscode.workspace.registerTextDocumentContentProvider(PLAN_SCHEME, plans),
-    register("explainPlan", (uri, workflow) => plans.open(uri, workflow)),
-    register("showGraph", (uri, workflow) => graphs.open(uri, workflow)),
-    register("run", (uri, workflow) => inTerminal("run", uri, workflow)),
-    register("compile", (uri, workflow) => inTerminal("compile", uri, workflow)),
+    onWorkflow("explainPlan", (uri, workflow) => plans.open(uri, workflow)),
+    onWorkflow("showGraph", (uri, workflow) => graphs.open(uri, workflow)),
+    onTarget("run"),
+    onTarget("compile"),
   ];
 }
 
@@ -41,8 +55,19 @@ function activeFile(): vscode.Uri | undefined {
   return document?.languageId === "gmi" ? document.uri : undefined;
 }
 
+/** The workflows and targets of a file; none when the server does not run. */
+export async function choicesOf(server: Server, uri: vscode.Uri): Promise<Choices> {
+  await vscode.workspace.openTextDocument(uri); // the server knows what is open
+  return (await ask<Choices>(server, "gmiflow.server.choices", uri.toString())) ?? { workflows: [], targets: [] };
+}
+
+/** Asks for one of several names: "" when there is nothing to choose, undefined when the user does not want to. */
+async function choose(what: string, names: readonly string[]): Promise<string | undefined> {
+  return names.length < 2 ? "" : await vscode.window.showQuickPick(names, { title: `gmiflow: ${what}`, placeHolder: what });
+}
+
 /** Runs gmiflow on a saved file in the window's terminal. */
-async function inTerminal(verb: string, uri: vscode.Uri, workflow: string): Promise<void> {
+async function inTerminal(verb: string, uri: vscode.Uri, chosen: Chosen): Promise<void> {
   const document = await vscode.workspace.openTextDocument(uri);
   if (document.isUntitled || (document.isDirty && !(await document.save()))) {
     await vscode.window.showInformationMessage("Save the file first: gmiflow reads it from the disk.");
@@ -50,7 +75,7 @@ async function inTerminal(verb: string, uri: vscode.Uri, workflow: string): Prom
   }
   try {
     const found = findGmiflow(surroundings());
-    const words = [found.command, ...gmiflowArguments(found, verb, uri.fsPath, workflow)];
+    const words = [found.command, ...gmiflowArguments(found, verb, uri.fsPath, chosen)];
     const terminal =
       vscode.window.terminals.find((open) => open.name === "gmiflow" && open.exitStatus === undefined) ??
       vscode.window.createTerminal({ name: "gmiflow" });

@@ -18,7 +18,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     output,
     server.status,
     ...registerCommands(server),
-    vscode.tasks.registerTaskProvider(GmiTasks.type, new GmiTasks()),
+    vscode.tasks.registerTaskProvider(GmiTasks.type, new GmiTasks(server)),
     vscode.commands.registerCommand("gmiflow.restartServer", () => server.restart()),
     vscode.commands.registerCommand("gmiflow.showOutput", () => {
       output.show();

@@ -3,13 +3,23 @@ import * as assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 
-import { gmiflowArguments, graphPage, shellLine } from "../src/commandLine";
+import { combinations, gmiflowArguments, graphPage, shellLine } from "../src/commandLine";
 
 const FOUND = { command: "/a/python", args: ["-m", "gmiflow.cli"], origin: "" };
 
-test("arguments name the workflow when there is one", () => {
-  assert.deepEqual(gmiflowArguments(FOUND, "run", "x.gmi", ""), ["-m", "gmiflow.cli", "run", "x.gmi"]);
-  assert.deepEqual(gmiflowArguments(FOUND, "run", "x.gmi", "w"), ["-m", "gmiflow.cli", "run", "x.gmi", "--workflow", "w"]);
+test("arguments name workflow and target where there is a choice", () => {
+  const words = ["-m", "gmiflow.cli", "run", "x.gmi"];
+  assert.deepEqual(gmiflowArguments(FOUND, "run", "x.gmi", { workflow: "", target: "" }), words);
+  assert.deepEqual(gmiflowArguments(FOUND, "run", "x.gmi", { workflow: "w", target: "t" }), [...words, "--workflow", "w", "--target", "t"]);
+});
+
+test("there is a task for every workflow on every target, and one where there is no choice", () => {
+  assert.deepEqual(combinations({ workflows: ["w"], targets: [] }), [{ workflow: "", target: "" }]);
+  assert.deepEqual(combinations({ workflows: ["v", "w"], targets: ["t"] }), [
+    { workflow: "v", target: "" },
+    { workflow: "w", target: "" },
+  ]);
+  assert.deepEqual(combinations({ workflows: ["v", "w"], targets: ["s", "t"] }).length, 4);
 });
 
 test("a shell gets the words back", () => {

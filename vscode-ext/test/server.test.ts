@@ -81,7 +81,7 @@ test("an environment whose gmiflow lacks the server says so", async () => {
   assert.match(client.failures[0] ?? "", /\.venv\) has no pygls/);
 });
 
-test("the graph of an example comes from the server's buffer", async () => {
+test("the graph and the choices of an example come from the server's buffer", async () => {
   const folder = temporaryFolder();
   virtualEnvironment(folder);
   const client = new Client(surroundings({ folders: [folder] }));
@@ -94,5 +94,8 @@ test("the graph of an example comes from the server's buffer", async () => {
   const answer = await client.connection?.sendRequest<{ svg: string; problem: string }>("workspace/executeCommand", command);
   assert.equal(answer?.problem, "");
   assert.match(answer.svg, /^<svg[\s\S]*policy/);
+  const asked = { command: "gmiflow.server.choices", arguments: [uri] };
+  const choices = await client.connection?.sendRequest<unknown>("workspace/executeCommand", asked);
+  assert.deepEqual(choices, { workflows: ["train"], targets: ["laptop"] });
   assert.equal(await client.stop(), 0);
 });

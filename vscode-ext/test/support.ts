@@ -4,6 +4,7 @@ import { once } from "node:events";
 import * as fs from "node:fs";
 import * as os from "node:os";
 import * as path from "node:path";
+import { afterEach } from "node:test";
 import { createMessageConnection, type MessageConnection, StreamMessageReader, StreamMessageWriter } from "vscode-jsonrpc/node";
 
 import type { Surroundings } from "../src/interpreter";
@@ -47,6 +48,15 @@ export interface Initialized {
   readonly capabilities: Record<string, unknown>;
 }
 
+const clients = new Set<Client>();
+
+afterEach(() => {
+  for (const client of clients) {
+    client.abandon(); // the server of a test that failed would keep this process alive
+  }
+  clients.clear();
+});
+
 /** Starts servers through a supervisor, and starts them again when it says so. */
 export class Client {
   readonly log: string[] = [];
@@ -59,6 +69,7 @@ export class Client {
   constructor(where: Surroundings, now: () => number = Date.now) {
     const listener = { log: (line: string) => this.log.push(line), fail: (message: string) => this.failures.push(message) };
     this.supervisor = new Supervisor(() => where, listener, now);
+    clients.add(this);
   }
 
   async start(): Promise<Initialized> {
@@ -93,6 +104,12 @@ export class Client {
     const restarted = this.restarted;
     assert.ok(this.supervisor.process?.kill("SIGKILL"));
     return await restarted;
+  }
+
+  /** Ends a server that still runs. */
+  abandon(): void {
+    this.supervisor.expectEnd();
+    this.supervisor.process?.kill("SIGKILL");
   }
 
   async stop(): Promise<number | null> {
