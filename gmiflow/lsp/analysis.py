@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,6 +38,37 @@ class Deep:
     compilations: tuple[Compilation, ...]
 
 
+class Read:
+    """The files that something was read from, as they were then."""
+
+    def __init__(self, files: Documents) -> None:
+        self._files = files
+        self._generation = files.generation
+        self._disk_generation = files.disk_generation
+        self._stamps: dict[str, object] = {}
+        self._is_whole = False
+
+    def note(self, loader: Loader, report: Report) -> None:
+        """Take down what was read; it may be too old where an import was not found or something changed meanwhile."""
+        for path in loader.paths.values():
+            if (real := os.path.realpath(path)) not in self._stamps:
+                self._stamps[real] = self._files.stamp(real)
+        missing = any(found.code == "E0203" for found in report.diagnostics)
+        self._is_whole = not missing and self._files.generation == self._generation
+
+    def is_current(self) -> bool:
+        """Whether reading again would give the same."""
+        if self._files.disk_generation != self._disk_generation:
+            return False
+        if not self._is_whole and self._files.generation != self._generation:
+            return False
+        return all(self._files.stamp(real) == stamp for real, stamp in self._stamps.items())
+
+    def may_use(self, path: Path) -> bool:
+        """Whether a file may be one of these."""
+        return not self._is_whole or os.path.realpath(path) in self._stamps
+
+
 class Analysis:
     """One version of a document. The parts are worked out when they are first asked for."""
 
@@ -45,7 +77,7 @@ class Analysis:
         self.files = files
         self.hardware = hardware
         self._lock = RLock()
-        self._stamps: dict[Path, object] = {}
+        self._read: Read | None = None
         self._deep: Deep | None = None
 
     @property
@@ -62,8 +94,10 @@ class Analysis:
     @cached_property
     def loaded(self) -> Loaded:
         """The file with everything it imports. Needs no checking."""
+        read = Read(self.files)
         loaded = load(self.name, files=self.files)
-        self._stamp(loaded)
+        read.note(loaded.loader, loaded.report)
+        self._read = read
         return loaded
 
     @property
@@ -75,7 +109,8 @@ class Analysis:
     def checks(self) -> tuple[CheckResult, ...]:
         """The check of the file, with every workflow on every target."""
         results = check_loaded(self.loaded, hardware=self.hardware)
-        self._stamp(self.loaded)  # the checker reads the standard library's targets
+        if self._read is not None:  # the checker reads the standard library's targets
+            self._read.note(self.loaded.loader, self.loaded.report)
         return results
 
     @property
@@ -144,15 +179,15 @@ class Analysis:
     @property
     def paths(self) -> Mapping[str, Path]:
         """Name of every source that was read to its file."""
-        return self.loaded.loader.paths if self.unit is not None else {self.name: self.document.path}
-
-    def _stamp(self, loaded: Loaded) -> None:
-        paths = list(loaded.loader.paths.values()) if loaded.unit is not None else [self.document.path]
-        self._stamps = {path: self.files.stamp(path) for path in paths}
+        return self.loaded.loader.paths
 
     def is_current(self) -> bool:
         """Whether nothing that the file imports has changed since it was read, or it was not read yet."""
-        return all(self.files.stamp(path) == stamp for path, stamp in self._stamps.items())
+        return self._read is None or self._read.is_current()
+
+    def may_use(self, path: Path) -> bool:
+        """Whether it may depend on a file: one that it read, or any before it has read all that it imports."""
+        return self._read is None or self._read.may_use(path)
 
 
 @dataclass(kw_only=True)
@@ -161,8 +196,8 @@ class Analyses:
 
     files: Documents
     hardware: Hardware
-    _kept: dict[str, tuple[int, Analysis]] = field(default_factory=dict[str, tuple[int, Analysis]])
-    _indexes: dict[Path, tuple[object, Index]] = field(default_factory=dict[Path, tuple[object, Index]])
+    _kept: dict[str, Analysis] = field(default_factory=dict[str, Analysis])
+    _indexes: dict[Path, tuple[Read, Index]] = field(default_factory=dict[Path, tuple["Read", Index]])
     _lock: Any = field(default_factory=RLock)
 
     def of(self, uri: str) -> Analysis | None:
@@ -171,16 +206,15 @@ class Analyses:
         if document is None:
             return None
         with self._lock:
-            generation, analysis = self._kept.get(uri, (-1, None))
-            if (
-                analysis is None
-                or analysis.document is not document
-                or generation != self.files.generation
-                or not analysis.is_current()
-            ):
-                analysis = Analysis(document, self.files, self.hardware)
-                self._kept[uri] = (self.files.generation, analysis)
+            analysis = self._kept.get(uri)
+            if analysis is None or analysis.document is not document or not analysis.is_current():
+                analysis = self._kept[uri] = Analysis(document, self.files, self.hardware)
             return analysis
+
+    def users_of(self, path: Path) -> list[str]:
+        """The open documents that may depend on a file."""
+        with self._lock:
+            return [d.uri for d in self.files.all if d.uri not in self._kept or self._kept[d.uri].may_use(path)]
 
     def forget(self, uri: str) -> None:
         """Drop the analysis of a document that was closed."""
@@ -203,14 +237,16 @@ class Analyses:
 
     def _index(self, path: Path) -> Index | None:
         """The index of a file that is not open."""
-        stamp = (self.files.generation, self.files.stamp(path))
         kept = self._indexes.get(path)
-        if kept is not None and kept[0] == stamp:
+        if kept is not None and kept[0].is_current():
             return kept[1]
-        loader = Loader(Report(), self.files)
+        self._indexes.pop(path, None)
+        read, report = Read(self.files), Report()
+        loader = Loader(report, self.files)
         unit = loader.load(path, str(path))
         if unit is None:
             return None
+        read.note(loader, report)
         index = index_unit(unit, path, loader.paths)
-        self._indexes[path] = (stamp, index)
+        self._indexes[path] = (read, index)
         return index

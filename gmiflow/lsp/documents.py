@@ -49,8 +49,11 @@ class Document:
 
 def path_of(uri: str, root: Path | None = None) -> Path:
     """The file of a URI. A document that is no file (`untitled:`) stands in ``root``, where its imports are found."""
-    path = to_fs_path(uri) if uri.startswith("file:") else None
-    if path is not None:
+    try:
+        path = to_fs_path(uri) if uri.startswith("file:") else None
+    except ValueError:  # no URI at all
+        path = None
+    if path is not None and "\0" not in path:
         return Path(path)
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in uri.rpartition(":")[2]) or "untitled"
     return (root or Path.cwd()) / f"{name.removesuffix('.gmi')}.gmi"
@@ -67,12 +70,14 @@ class Documents(Files):
     Attributes:
         folders: of the workspace.
         generation: grows when a document or, as far as the client says so, a file changes.
+        disk_generation: grows when, as far as the client says so, files changed that are not open.
     """
 
     def __init__(self) -> None:
         self.codec = PositionCodec()
         self.folders: list[Path] = []
         self.generation = 0
+        self.disk_generation = 0
         self._listing: tuple[float, list[Path]] | None = None
         self._open: dict[str, Document] = {}
         self._by_path: dict[str, Document] = {}
@@ -126,8 +131,8 @@ class Documents(Files):
         """Forget a document; its file is read from the disk again."""
         document = self._open.pop(uri, None)
         self.generation += 1
-        if document is not None:
-            self._by_path.pop(os.path.realpath(document.path), None)
+        if document is not None and self._by_path.get(real := os.path.realpath(document.path)) is document:
+            del self._by_path[real]  # unless the same file is open under another URI
 
     def lines(self, path: Path) -> Lines | None:
         """The lines of any file, None when it cannot be read."""
@@ -140,14 +145,15 @@ class Documents(Files):
         except OSError:
             return None
 
-    def stamp(self, path: Path) -> object:
-        """What changes when a file does: its buffer, or its state on the disk; None when there is no file."""
-        document = self.at(path)
-        return document.lines if document is not None else _stamp(path)
+    def stamp(self, real: str) -> object:
+        """What changes when a file, by its real path, does: its buffer, or its state on the disk; None without one."""
+        document = self._by_path.get(real)
+        return document.lines if document is not None else _stamp(Path(real))
 
     def forget_listing(self) -> None:
         """Files came, went or changed on the disk."""
         self.generation += 1
+        self.disk_generation += 1
         self._listing = None
 
     def workspace_files(self) -> list[Path]:

@@ -215,5 +215,9 @@ def _register_commands(server: Server) -> None:
     @server.command(SHOW_GRAPH)
     def show_graph(uri: str, workflow: str) -> None:
         found = graph(uri, workflow)
-        name, text = (f"{workflow}.svg", found["svg"]) if found["svg"] else (f"{workflow}.txt", found["problem"])
+        name, text = (
+            (f"{workflow or 'graph'}.svg", found["svg"])
+            if found["svg"]
+            else (f"{workflow or 'graph'}.txt", found["problem"])
+        )
         server.show(name, text)

@@ -14,8 +14,9 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -25,11 +26,15 @@ from gmiflow import __version__
 from gmiflow.hardware import detect
 from gmiflow.lsp import hints, problems
 from gmiflow.lsp.analysis import Analyses
-from gmiflow.lsp.documents import Documents, uri_of
+from gmiflow.lsp.documents import Document, Documents, uri_of
 from gmiflow.lsp.requests import SHOW_GRAPH, SHOW_PLAN, register
+from gmiflow.lsp.transport import EndingOutput, Protocol, end_on_signals, in_thread, log_briefly
 
 DEBOUNCE_SECONDS = 0.2
 """Pause in typing after which diagnostics are worked out."""
+
+MAX_FILE_NAME = 60
+"""Characters of a workflow's name that become part of the name of a file."""
 
 COLLECTIONS = (200_000, 10, 10)
 """When Python looks for cyclic garbage: new objects, and how many runs of one generation make one of the next."""
@@ -41,12 +46,13 @@ class Server(LanguageServer):
     """The server of one editor."""
 
     def __init__(self) -> None:
-        super().__init__("gmiflow", __version__, max_workers=2)
+        super().__init__("gmiflow", __version__, max_workers=2, protocol_cls=Protocol)
         self.files = Documents()
         self.analyses = Analyses(files=self.files, hardware=detect())
         self.lenses: dict[str, str] = {}
         self._waiting: dict[str, asyncio.TimerHandle] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
         self._folder: Path | None = None
         for method, handler in (
             (types.TEXT_DOCUMENT_DID_OPEN, self.opened),
@@ -84,15 +90,15 @@ class Server(LanguageServer):
     def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         """Read a document for the first time."""
         item = params.text_document
-        self.files.open(item.uri, item.version, item.text)
-        self.check_all_soon()
+        self._check_users(self.files.open(item.uri, item.version, item.text))
         self._check_soon(item.uri, 0.0)
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         """Take over changes, in order."""
-        document = params.text_document
-        self.files.change(document.uri, document.version, params.content_changes)
-        self.check_all_soon()
+        name = params.text_document
+        document = self.files.change(name.uri, name.version, params.content_changes)
+        if document is not None:
+            self._check_users(document)
 
     def closed(self, params: types.DidCloseTextDocumentParams) -> None:
         """Forget a document and its diagnostics."""
@@ -112,9 +118,15 @@ class Server(LanguageServer):
         self.check_all_soon()
 
     def check_all_soon(self) -> None:
-        """Check every open document again: it may import the one that changed."""
+        """Check every open document again."""
         for document in self.files.all:
             self._check_soon(document.uri, DEBOUNCE_SECONDS)
+
+    def _check_users(self, document: Document) -> None:
+        """Check a document that changed, and the open ones that may import it."""
+        self._check_soon(document.uri, DEBOUNCE_SECONDS)
+        for uri in self.analyses.users_of(document.path):
+            self._check_soon(uri, DEBOUNCE_SECONDS)
 
     def _check_soon(self, uri: str, delay_s: float) -> None:
         waiting = self._waiting.pop(uri, None)
@@ -136,14 +148,16 @@ class Server(LanguageServer):
             log.error("checking a document failed", exc_info=error)
 
     async def _publish(self, uri: str) -> None:
-        """Work out diagnostics in a thread; publish them if nothing changed meanwhile."""
-        analysis = self.analyses.of(uri)
-        if analysis is None:
+        """Work out diagnostics in a thread; publish them if nothing changed meanwhile, otherwise check again."""
+        async with self._turn:  # more threads would not be faster, and the newest text comes last
+            analysis = self.analyses.of(uri)
+            if analysis is None:
+                return
+            found = await in_thread(partial(problems.diagnostics, analysis))
+        if self.analyses.of(uri) is not analysis:
+            if uri not in self._waiting and self.files.get(uri) is not None:
+                self._check_soon(uri, DEBOUNCE_SECONDS)
             return
-        generation = self.files.generation
-        found = await asyncio.to_thread(problems.diagnostics, analysis)
-        if generation != self.files.generation or self.files.get(uri) is not analysis.document:
-            return  # a newer check is under way
         version = analysis.document.version
         self.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=found)
@@ -162,7 +176,8 @@ class Server(LanguageServer):
         """Write a text to a file of this server's own and ask the client to show it."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="gmiflow-lsp-"))
-        file = self._folder / Path(name).name
+        stem = "".join(c if c.isalnum() or c in "-_" else "_" for c in Path(name).stem)[:MAX_FILE_NAME]
+        file = self._folder / f"{stem}{Path(name).suffix}"
         file.write_text(text, encoding="utf-8")
         external = file.suffix == ".svg"
         self.window_show_document(types.ShowDocumentParams(uri=uri_of(file), external=external))
@@ -194,11 +209,13 @@ def collect_rarely() -> None:
 
 def serve() -> None:
     """Speak the protocol over stdin and stdout until the client says goodbye or goes away."""
+    log_briefly()
     server = Server()
     collect_rarely()
+    end_on_signals(server.clean)
     stdout = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # nothing else may write into the protocol
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        server.start_io(stdout=stdout)
+        server.start_io(stdout=cast("BinaryIO", EndingOutput(stdout, server.clean)))
     finally:
         server.clean()

@@ -82,7 +82,7 @@ class Loader:
 
     Attributes:
         sources: what was read, the files that import before those that they import.
-        paths: name of a source to its file.
+        paths: name of a source to its file, of those too that cannot be read.
     """
 
     def __init__(self, report: Report, files: Files | None = None) -> None:
@@ -112,13 +112,13 @@ class Loader:
         if len(self._loading) >= MAX_IMPORT_DEPTH:
             self._report.add("E0205", f"imports are nested deeper than {MAX_IMPORT_DEPTH} files", at)
             return None
+        self.paths[name] = path
         parsed = self._files.parsed(path, name, text)
         if isinstance(parsed, Diagnostic):
             self._report.add(parsed.code if at is None else "E0203", parsed.message, at)
             self._units[key] = None
             return None
         self._loading.append(key)
-        self.paths[name] = path
         unit = self._unit(parsed, path.parent)
         self._loading.pop()
         self._units[key] = unit
