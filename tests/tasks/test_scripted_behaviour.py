@@ -11,7 +11,9 @@ import pytest
 import torch
 from task_support import make_task
 
+from gmiflow.evaluation.episodes import Arena
 from gmiflow.tasks.anymal import Anymal
+from gmiflow.tasks.ball_balance import TARGET_STEP_RAD, BallBalance
 from gmiflow.tasks.franka_cabinet import FrankaCabinet
 from gmiflow.tasks.shadow_hand import ShadowHand
 
@@ -83,6 +85,63 @@ def test_a_trot_in_open_loop_follows_a_slow_command_and_earns_more_than_standing
     assert standing < 0.02 * math.exp(-0.64) + 0.01 and trotting > 1.2 * standing
     # Told to stand, the same trot is the worse choice.
     assert walk(device, trot, 0.0, 0.0, 0.0)[0] < walk(device, lambda step: torch.zeros(12), 0.0, 0.0, 0.0)[0]
+
+
+# BallBalance
+
+LEG_DIRECTIONS = torch.tensor([[math.cos(turn), math.sin(turn)] for turn in (0.0, math.tau / 3, -math.tau / 3)]).T
+LEG_RADIUS_M = 0.4
+RISE_M_PER_RAD = 0.36 * math.cos(math.pi / 4)
+"""Of the tray above a leg with the knee's angle: each of the two parts leans by half of it, from 45 degrees."""
+LEVEL_RAD = 0.125
+"""Of all three knees when a ball on the tray has its centre 0.7 m high."""
+SERVO_LEAD_S = 100.0 / 4000.0
+CAUGHT_BELOW_M = 0.84
+
+
+def balance(obs):
+    """Lean against the way of a ball in flight; once it rolls, drive it to the middle by place and speed."""
+    angles, rates, ball, velocity = obs[:, :3], obs[:, 3:6], obs[:, 6:9], obs[:, 9:12]
+    falls = (ball[:, 2:] > CAUGHT_BELOW_M) & (velocity[:, 2:] < -1.0)
+    facing = at_most(0.45 * velocity[:, :2] / velocity[:, 2:].abs().clamp(min=1.0) - 0.6 * ball[:, :2], 0.85)
+    driving = at_most(ball[:, :2] + 0.27 * velocity[:, :2], 0.5)
+    slope = torch.where(falls, facing, driving)
+    wanted = LEVEL_RAD + slope @ LEG_DIRECTIONS * LEG_RADIUS_M / RISE_M_PER_RAD
+    return (0.4 * (wanted - angles - SERVO_LEAD_S * rates) / TARGET_STEP_RAD).clamp(-1.0, 1.0)
+
+
+def at_most(slope, limit):
+    """Rows no longer than ``limit``."""
+    length = slope.norm(dim=1, keepdim=True).clamp(min=1e-6)
+    return slope * (length.clamp(max=limit) / length)
+
+
+def balanced(device, num_env, noise_deviation=0.0):
+    """What one episode in each environment comes to, with Gaussian noise on the actions."""
+    arena = Arena(make_task(BallBalance, num_env, seed=3, device=device), num_env=num_env, device=torch.device(device))
+    generator = torch.Generator().manual_seed(0)
+
+    def act(obs):
+        action = balance(obs.cpu()) + noise_deviation * torch.randn(num_env, 3, generator=generator)
+        return action.to(device)
+
+    found = arena.play(act, BallBalance.info.episode_length)
+    arena.close()
+    return found
+
+
+@on_both
+def test_a_tray_that_tilts_by_place_and_speed_solves_ball_balance(device):
+    found = balanced(device, 64)
+    assert found.solved, "the bounds of the task are within the body's reach"
+    assert found.mean_return > 400.0
+
+
+@on_both
+def test_exploring_with_the_usual_deviation_hides_what_a_balanced_ball_earns(device):
+    # Why examples/ball_balance.gmi starts with a deviation of exp(-2).
+    usual, small = (balanced(device, 32, noise_deviation=deviation).mean_return for deviation in (1.0, math.exp(-2.0)))
+    assert usual < 220.0 and small > 340.0
 
 
 # FrankaCabinet
