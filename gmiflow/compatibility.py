@@ -12,6 +12,9 @@ from gmiflow.plan import Backend, CollectiveKind
 MPS_CLIENTS = 48
 """Client contexts that MPS admits per GPU whatever the driver; 60 from CUDA 13.1."""
 
+MULTI_RANK_NCCL = (2, 30)
+"""First NCCL that admits several ranks on one GPU; experimental there."""
+
 MIG_INSTANCES = 7
 """The most instances that any GPU splits into."""
 
@@ -91,12 +94,16 @@ def _of_collective(
     """What the group's primitive needs of its members; the first thing that it lacks."""
     in_process = backend == "green"
     problem: tuple[str, str] | None = None
-    if backend == "cpu" and collective in ("rp", "ipc", "hybrid"):
+    if backend == "cpu" and collective in ("rp", "ipc", "hybrid", "nccl_multirank"):
         problem = f"`{collective}` moves device memory, and the GMIs have no GPU", "use `ip`"
-    elif backend == "mig" and collective in ("ipc", "hybrid") and members_per_gpu > 1:
+    elif backend == "mig" and collective in ("ipc", "hybrid", "nccl_multirank") and members_per_gpu > 1:
         problem = "MIG instances cannot open each other's memory (no CUDA IPC, no peer access)", "use `ip`"
     elif collective == "rp" and members_per_gpu > 1:
         problem = "NCCL takes one member per GPU", "use `hybrid`, or one GMI per GPU"
+    elif collective == "nccl_multirank" and members_per_gpu == 1:
+        problem = "with one GMI per GPU it is `rp`", "use `rp`"
+    elif in_process and collective == "nccl_multirank":
+        problem = "NCCL's members need a process each, and green GMIs of a GPU share one", "use `backend = mps`"
     elif in_process and collective == "ipc":
         problem = "CUDA IPC does not work inside one process, and green GMIs of a GPU share one", "use `local`"
     elif collective == "ipc" and gpus > 1:

@@ -25,7 +25,7 @@ Template: TypeAlias = Literal["dp_only", "dp_mp", "e_at", "ea_t", "mp_dp"]
 Update: TypeAlias = Literal["reduce", "apply"]
 """How the trainers of one training improve one policy; see `TrainingPlan.update`."""
 Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
-CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid"]
+CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid", "nccl_multirank"]
 ChannelKind: TypeAlias = Literal["host", "ipc"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -211,12 +211,15 @@ class CollectivePlan:
         name: unique in the plan, for example "train.gradient".
         kind: primitive or composition that carries it.
         members: GMI ids in rank order.
+        rings: of a `hybrid`, how many GMIs of each GPU reduce by rings across the GPUs first (the k of the paper's
+            section "Communicator"); 0 for one that reduces inside of each GPU first.
     """
 
     name: str
     training: str
     kind: CollectiveKind
     members: tuple[int, ...]
+    rings: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

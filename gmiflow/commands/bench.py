@@ -17,6 +17,7 @@ from gmiflow.commands.bench_channel import channel
 from gmiflow.commands.bench_train import train_command
 from gmiflow.commands.output import replace_output
 from gmiflow.commands.report import show
+from gmiflow.compatibility import MULTI_RANK_NCCL
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import Hardware, detect
 from gmiflow.plan import Backend
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SIZES = "4KiB,64KiB,115000,256KiB,1MiB,4MiB,16MiB"
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_PRIMITIVES = {"ip": "ip", "ipc": "ipc", "rp": "rp", "hybrid": "two_level"}
+_PRIMITIVES = {"ip": "ip", "ipc": "ipc", "rp": "rp", "hybrid": "two_level", "nccl_multirank": "nccl_multirank"}
 
 
 class Sizes(click.ParamType):
@@ -136,9 +137,22 @@ def layouts(hardware: Hardware, gmis: Sequence[int], *, cuda: bool) -> list[tupl
         if gpus <= len(hardware.gpus):
             rings: list[MeasuredKind] = ["rp", *host]
             found.append((Layout(backend="timeshare", gpus=gpus, gmis_per_gpu=1), rings))
-            both: list[MeasuredKind] = ["hybrid", *host] if mps else host
-            found += [(Layout(backend=backend, gpus=gpus, gmis_per_gpu=count), both) for count in several]
+            for count in several:
+                rings = [f"hybrid:{k}" for k in range(1, count + 1) if k < count or k <= gpus]
+                both: list[MeasuredKind] = ["hybrid", *rings, *host] if mps else [*rings, *host]
+                found.append((Layout(backend=backend, gpus=gpus, gmis_per_gpu=count), both))
+    if mps and nccl_version() >= MULTI_RANK_NCCL:
+        crowded = [(layout, kinds) for layout, kinds in found if layout.gmis_per_gpu > 1]
+        return [*found, *((layout, ["nccl_multirank"]) for layout, _ in crowded)]
     return found
+
+
+def nccl_version() -> tuple[int, ...]:
+    """Version of the NCCL that is installed with torch, () for none."""
+    from gmiflow.profiles.versions import version
+
+    found = next((text for cuda in ("cu13", "cu12") if (text := version(f"nvidia-nccl-{cuda}"))), "")
+    return tuple(int(part) for part in found.split(".") if part.isdigit())
 
 
 def _measured(work: Sequence[tuple[Layout, list[MeasuredKind]]], sizes: tuple[int, ...], batches: int) -> list[Latency]:
@@ -162,12 +176,12 @@ def _measured(work: Sequence[tuple[Layout, list[MeasuredKind]]], sizes: tuple[in
 
 def table(rows: Sequence[Latency]) -> str:
     """One line per collective, layout and size."""
-    head = f"{'collective':<10} {'layout':<12} {'how':<6} {'bytes':>12}"
+    head = f"{'collective':<14} {'layout':<12} {'how':<6} {'bytes':>12}"
     lines = [f"{head} {'us':>10} {'lowest':>10} {'highest':>10} {'GB/s':>8}"]
     for row in rows:
         layout = f"{row.gpus} x {row.gmis_per_gpu} {row.backend}"
         lines.append(
-            f"{row.collective:<10} {layout:<12} {row.how:<6} {row.bytes:>12,} {row.seconds * 1e6:>10.1f} "
+            f"{row.collective:<14} {layout:<12} {row.how:<6} {row.bytes:>12,} {row.seconds * 1e6:>10.1f} "
             f"{row.low_s * 1e6:>10.1f} {row.high_s * 1e6:>10.1f} {row.bytes_per_s / 1e9:>8.2f}"
         )
     return "\n".join(lines) + "\n"
@@ -229,14 +243,15 @@ def profile_of(rows: Sequence[Latency], machine: str, date: str) -> Any:  # noqa
     """The curves of a measurement."""
     from gmiflow.profiles.calibration import CollectiveProfile, Curve, Primitive
 
-    best: dict[tuple[Primitive, int, int], dict[int, float]] = {}
+    best: dict[tuple[Primitive, int, int, int], dict[int, float]] = {}
     for row in rows:
-        primitive: Any = _PRIMITIVES.get(row.collective)
+        kind, _, k = row.collective.partition(":")
+        primitive: Any = "rings" if k else _PRIMITIVES.get(kind)
         if primitive is not None:
-            points = best.setdefault((primitive, row.gpus, row.gmis_per_gpu), {})
+            points = best.setdefault((primitive, row.gpus, row.gmis_per_gpu, int(k or 0)), {})
             points[row.bytes] = min(row.seconds, points.get(row.bytes, row.seconds))
     curves = tuple(
-        Curve(collective=primitive, gpus=gpus, gmis_per_gpu=gmis, points=tuple(sorted(points.items())))
-        for (primitive, gpus, gmis), points in best.items()
+        Curve(collective=primitive, gpus=gpus, gmis_per_gpu=gmis, points=tuple(sorted(points.items())), k=k)
+        for (primitive, gpus, gmis, k), points in best.items()
     )
     return CollectiveProfile(machine=machine, origin="measured", date=date, curves=curves)

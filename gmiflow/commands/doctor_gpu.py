@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gmiflow.commands.doctor_checks import Check, Status
+from gmiflow.compatibility import MULTI_RANK_NCCL
 from gmiflow.hardware import GPU
 
 TORCH_TIMEOUT_S: Final = 120.0
-MULTI_RANK_NCCL: Final = (2, 30)
 _NO_GPU: Final = "nothing to do without a GPU"
 
 

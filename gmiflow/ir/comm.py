@@ -16,7 +16,7 @@ class Candidate:
 
     Attributes:
         name: of the composition: a primitive, "two_level", or one of the paper's hybrids with its k.
-        kind: what the plan calls it; None for one that the runtime does not offer.
+        kind, rings: what the plan calls it, see `plan.CollectivePlan`.
         published_s, corrected_s: by the paper's model as printed, and by its cost formulas (or measured);
             None when unknown.
         origin: of ``corrected_s``: "measured" or "modelled".
@@ -24,11 +24,12 @@ class Candidate:
     """
 
     name: str
-    kind: CollectiveKind | None
+    kind: CollectiveKind
     published_s: float | None
     corrected_s: float | None
     origin: str
     reason: str
+    rings: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +42,7 @@ class Collective:
         bytes_origin: where that number comes from.
         profile: where the times come from.
         candidates: all compositions, the cheapest first.
+        rings: as `plan.CollectivePlan.rings`.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Collective:
     bytes_origin: str
     profile: str
     candidates: tuple[Candidate, ...] = ()
+    rings: int = 0
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
@@ -58,7 +61,7 @@ class Collective:
         return tuple(
             Rejected(choice=candidate.kind, reason=candidate.reason)
             for candidate in self.candidates
-            if candidate.kind is not None and candidate.kind != self.kind
+            if candidate.kind != self.kind
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from gmiflow.plan import Execution, ModeKind, Precision, Role, Template, Update
+from gmiflow.plan import CollectiveKind, Execution, ModeKind, Precision, Role, Template, Update
 from gmiflow.source import Span
 
 Auto: TypeAlias = Literal["auto"]
@@ -154,6 +154,7 @@ class Target:
         agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
         simulators: the same of those that simulate, where a serve workflow is split; ``agents`` are the others then.
         agent_share: part of a device that all agents there get together, between 0 and 1; the others get the rest.
+        collective: what carries the gradients; ``rings`` as `plan.CollectivePlan.rings`, of a `hybrid`.
         span: where it is named: in the file, or by `--target`; None for a target that was not read.
     """
 
@@ -172,6 +173,8 @@ class Target:
     simulators: int | Auto = "auto"
     agent_share: float | Auto = "auto"
     mapping: Template | Auto = "auto"
+    collective: CollectiveKind | Auto = "auto"
+    rings: int | Auto = "auto"
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

@@ -56,6 +56,11 @@ SETTINGS: Final[dict[str, str]] = {
     "target.agent_share": "Part of a device that the agents get together, where the mapping splits agent and trainer.",
     "target.mapping": "Which roles share a GMI: all of them (`dp_only`), environment apart from agent and trainer "
     "(`e_at`), trainer apart (`ea_t`), each alone (`dp_mp`), or pools of simulators and agents (`mp_dp`).",
+    "target.collective": "What adds up the gradients of several GMIs: host memory (`ip`), NCCL (`rp`), CUDA IPC "
+    "(`ipc`), threads of a process (`local`), two of them (`hybrid`), or NCCL with several GMIs per GPU "
+    "(`nccl_multirank`).",
+    "target.rings": "Of a `hybrid` collective, how many GMIs of each GPU reduce by rings across the GPUs first; 0 "
+    "for one that reduces inside of each GPU first.",
 }
 """Table and setting to its description; a test compares it with the settings that the checker knows."""
 

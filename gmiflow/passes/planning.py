@@ -59,7 +59,8 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
         trainings=tuple(_training(comm, component) for component in workflow.components),
         gmis=gmis,
         collectives=tuple(
-            CollectivePlan(name=c.name, training=c.component, kind=c.kind, members=c.members) for c in comm.collectives
+            CollectivePlan(name=c.name, training=c.component, kind=c.kind, members=c.members, rings=c.rings)
+            for c in comm.collectives
         ),
         channels=tuple(_channel(channel) for channel in comm.channels),
     )

@@ -102,6 +102,8 @@ TARGET: dict[str, Spec] = {
     "simulators": Spec(type=automatic(INT), minimum=1, maximum=MAX_GMIS_PER_DEVICE),
     "agent_share": Spec(type=automatic(FRACTION), minimum=0.01, maximum=0.99),
     "mapping": Spec(type=enum("auto", "dp_only", "dp_mp", "e_at", "ea_t", "mp_dp")),
+    "collective": Spec(type=enum("auto", "local", "ip", "rp", "ipc", "hybrid", "nccl_multirank")),
+    "rings": Spec(type=automatic(INT), minimum=0, maximum=MAX_GMIS_PER_DEVICE),
 }
 
 

@@ -25,7 +25,7 @@ _SMALLEST_S = 1e-9
 
 Origin = Literal["measured", "modelled"]
 Device = Literal["cpu", "cuda"]
-Primitive = Literal["ip", "rp", "ipc", "two_level"]
+Primitive = Literal["ip", "rp", "ipc", "two_level", "rings", "nccl_multirank"]
 
 H200 = "NVIDIA H200"
 CPU = "CPU"
@@ -38,12 +38,14 @@ class Curve:
     Attributes:
         gpus, gmis_per_gpu: the layout; one "GPU" on the CPU.
         points: (bytes, seconds), sizes rising.
+        k: of `rings` (the paper's compositions), how many GMIs of each GPU are in one.
     """
 
     collective: Primitive
     gpus: int
     gmis_per_gpu: int
     points: tuple[tuple[int, float], ...]
+    k: int = 0
 
     def seconds(self, size: int) -> float:
         """Time at a size: interpolated between the measured ones in logarithms of both.
@@ -76,10 +78,11 @@ class CollectiveProfile:
     date: str
     curves: tuple[Curve, ...]
 
-    def direct(self, collective: Primitive, gpus: int, gmis_per_gpu: int, size: int) -> float | None:
+    def direct(self, collective: Primitive, gpus: int, gmis_per_gpu: int, size: int, k: int = 0) -> float | None:
         """The time on exactly this layout, or None when it was not measured."""
+        wanted = collective, gpus, gmis_per_gpu, k
         for curve in self.curves:
-            if (curve.collective, curve.gpus, curve.gmis_per_gpu) == (collective, gpus, gmis_per_gpu):
+            if (curve.collective, curve.gpus, curve.gmis_per_gpu, curve.k) == wanted:
                 return curve.seconds(size)
         return None
 

@@ -8,7 +8,7 @@ from typing import Literal
 from gmiflow.profiles.calibration import CollectiveProfile, Origin, Primitive
 from gmiflow.profiles.collective_cost import Composition, project
 
-Choice = Composition | Literal["local"]
+Choice = Composition | Literal["local", "nccl_multirank"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,8 @@ _PRIMITIVES: dict[Choice, Primitive] = {"ip": "ip", "rp": "rp", "ipc": "ipc", "t
 def candidates(gpus: int, gmis_per_gpu: int, size: int, profile: CollectiveProfile) -> tuple[Projected, ...]:
     """All compositions that the paper's model and ours know for a layout, cheapest first, unknown ones last.
 
-    `local` (threads of one process) moves the bytes that `ipc` moves and takes its time.
+    `local` (threads of one process) moves the bytes that `ipc` moves and takes its time. NCCL with several GMIs per
+    GPU is known where exactly this layout was measured.
 
     Args:
         gpus: n.
@@ -55,8 +56,9 @@ def candidates(gpus: int, gmis_per_gpu: int, size: int, profile: CollectiveProfi
         forms.setdefault((item.composition, item.k), {})[item.form] = (item.seconds, item.reason)
     found: list[Projected] = []
     for (composition, k), form in forms.items():
-        primitive = _PRIMITIVES.get(composition)
-        direct = profile.direct(primitive, gpus, gmis_per_gpu, size) if primitive is not None else None
+        rings = k if composition == "hybrid" or (composition == "rp" and gmis_per_gpu > 1) else 0
+        primitive = "rings" if rings else _PRIMITIVES[composition]
+        direct = profile.direct(primitive, gpus, gmis_per_gpu, size, rings)
         corrected, reason = form["corrected"]
         found.append(
             Projected(
@@ -71,6 +73,11 @@ def candidates(gpus: int, gmis_per_gpu: int, size: int, profile: CollectiveProfi
     inside = profile.inside_s(gpus * gmis_per_gpu, size) if gpus == 1 else None
     if inside is not None:
         found.append(Projected(composition="local", k=0, published_s=None, corrected_s=inside, origin="modelled"))
+    several = profile.direct("nccl_multirank", gpus, gmis_per_gpu, size)
+    if several is not None:
+        found.append(
+            Projected(composition="nccl_multirank", k=0, published_s=None, corrected_s=several, origin=profile.origin)
+        )
     return tuple(sorted(found, key=_order))
 
 

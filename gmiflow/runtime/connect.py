@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,8 +95,10 @@ class Switchboard:
             return self._host_group(plan.name, members, gmi, stack, slot_bytes=SLOT_BYTES)
         if plan.kind == "ipc":
             return self._keep(self._slab(plan.name, members, gmi, stack), stack)
-        if plan.kind == "rp":
+        if plan.kind in ("rp", "nccl_multirank"):
             return self._keep(self._ring(plan, rank, stack), stack)
+        if plan.rings:
+            return self._keep(self._rings(plan, rank, stack), stack)
         return self._keep(self._two_level(plan, rank, stack), stack)
 
     def _slab(self, name: str, members: tuple[int, ...], gmi: int, stack: contextlib.ExitStack) -> Collective:
@@ -120,6 +122,29 @@ class Switchboard:
             self._device,
             self._store(plan.name),
             uuids=uuids if self._device.type == "cuda" else (),
+            timeout_s=self.timeout_s,
+            several_per_gpu=plan.kind == "nccl_multirank",
+        )
+
+    def _rings(self, plan: CollectivePlan, rank: int, stack: contextlib.ExitStack) -> Collective:
+        from gmiflow.runtime.comm.collectives.hybrid import connect_rings
+
+        gmi = plan.members[rank]
+
+        def group(part: str, slot_bytes: int) -> Callable[[tuple[int, ...]], Collective]:
+            return lambda ranks: self._host_group(
+                f"{plan.name}.{part}", tuple(plan.members[r] for r in ranks), gmi, stack, slot_bytes
+            )
+
+        return connect_rings(
+            plan.name,
+            plan.members,
+            rank,
+            self._device,
+            plan.rings,
+            group("host", CONTROL_SLOT_BYTES),
+            group("upper", SLOT_BYTES),
+            self._store,
             timeout_s=self.timeout_s,
         )
 

@@ -83,6 +83,14 @@ def test_of_eager_and_graph_the_faster_counts():
     rows = [row("ipc", "eager", 4096, 3e-5), row("ipc", "graph", 4096, 1e-5), row("gloo", "eager", 4096, 1.0)]
     (curve,) = profile_of(rows, "a test", "2026-11-29").curves
     assert (curve.collective, curve.points) == ("ipc", ((4096, 1e-5),))
+    (rings,) = profile_of([row("hybrid:3", "eager", 4096, 2e-5)], "a test", "2026-11-30").curves
+    assert (rings.collective, rings.k, rings.points) == ("rings", 3, ((4096, 2e-5),))
+
+
+def kinds_of(gpus, gmis):
+    """What is measured on two GPUs with so many GMIs on each of so many of them."""
+    found = layouts(Hardware(cores=8, gpus=GPUS), (gmis,), cuda=True)
+    return [kinds for layout, kinds in found if (layout.gpus, layout.gmis_per_gpu) == (gpus, gmis)]
 
 
 def test_layouts_of_a_machine(monkeypatch):
@@ -98,6 +106,10 @@ def test_layouts_of_a_machine(monkeypatch):
         ("mps", 2, 2, "hybrid"),
         ("mps", 2, 4, "hybrid"),
     ]
+    assert kinds_of(2, 2) == [["hybrid", "hybrid:1", "hybrid:2", "ip", "gloo"]]
+    assert kinds_of(2, 4)[0][:4] == ["hybrid", "hybrid:1", "hybrid:2", "hybrid:3"]  # four leaders need four GPUs
+    monkeypatch.setattr("gmiflow.commands.bench.nccl_version", lambda: (2, 30, 7))
+    assert kinds_of(2, 2)[1] == ["nccl_multirank"]
     monkeypatch.setattr("gmiflow.commands.bench.shutil.which", lambda name: None)
     without = layouts(Hardware(cores=8, gpus=GPUS[:1]), (2,), cuda=True)
     assert [(layout.backend, kinds) for layout, kinds in without] == [("timeshare", ["ip", "gloo"])]

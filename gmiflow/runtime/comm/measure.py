@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from gmiflow.plan import Backend, GMIPlan
 from gmiflow.runtime.failure import LAUNCH_FAILED, error
@@ -29,8 +29,8 @@ from gmiflow.runtime.spawn import ForkServer
 _SAFE = {"NCCL_NVLS_ENABLE": os.environ.get("NCCL_NVLS_ENABLE", "0")}
 """NVLink multicast can take the GPUs of a shared host out of service; who wants it measured says so."""
 
-MeasuredKind = Literal["ip", "ipc", "rp", "hybrid", "gloo"]
-"""Collectives of the plan that processes can join, and gloo, the reference."""
+MeasuredKind: TypeAlias = str
+"""A collective of the plan that processes can join ("hybrid:K" is one with K rings), or "gloo", the reference."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from gmiflow.plan import CollectivePlan, GMIPlan, TrainingPlan
+from gmiflow.plan import CollectiveKind, CollectivePlan, GMIPlan, TrainingPlan
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.comm.collectives.rp import RingCollective
 from gmiflow.runtime.connect import Switchboard
@@ -113,11 +113,7 @@ def main() -> None:
     gmi = GMIPlan(**{**task["gmi"], "stages": ()})
     torch.set_num_threads(1)
     everybody = tuple(range(task["members"]))
-    plans = [
-        CollectivePlan(name=f"measure.{kind}", training="measure", kind=kind, members=everybody)
-        for kind in task["kinds"]
-        if kind != "gloo"
-    ]
+    plans = [_plan(kind, everybody) for kind in task["kinds"] if kind != "gloo"]
     program = Program(gmis=task["members"], gmi=gmi, training=_training(), collectives=tuple(plans))
     slices = Slices([program])
     slices.enter_thread()
@@ -135,6 +131,18 @@ def main() -> None:
         control.barrier()
     if gmi.id == 0:
         Path(task["rows"]).write_text(json.dumps(rows))
+
+
+def _plan(measured: str, members: tuple[int, ...]) -> CollectivePlan:
+    """The group of a `measure.MeasuredKind`."""
+    kind, _, rings = measured.partition(":")
+    return CollectivePlan(
+        name=f"measure.{measured}",
+        training="measure",
+        kind=cast("CollectiveKind", kind),
+        members=members,
+        rings=int(rings or 0),
+    )
 
 
 def _row(kind: str, how: str, size: int, member: Member, collective: Collective) -> dict[str, Any]:

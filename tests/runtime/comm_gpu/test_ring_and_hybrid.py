@@ -1,5 +1,6 @@
 """`rp` (with gloo in NCCL's place) and the two-level compositions; members are threads."""
 
+import os
 import threading
 
 import numpy as np
@@ -7,7 +8,13 @@ import pytest
 import torch
 
 from gmiflow.runtime.comm.collectives.exchange import HostExchange
-from gmiflow.runtime.comm.collectives.hybrid import HybridCollective, Levels, paper_layout, two_level_layout
+from gmiflow.runtime.comm.collectives.hybrid import (
+    HybridCollective,
+    Levels,
+    connect_rings,
+    paper_layout,
+    two_level_layout,
+)
 from gmiflow.runtime.comm.collectives.local import LocalGroup
 from gmiflow.runtime.comm.collectives.rp import RingCollective, multi_rank_enabled, multi_rank_environment
 from gmiflow.runtime.failure import GMIError
@@ -87,6 +94,54 @@ def test_compositions_reduce_and_broadcast_like_one_group(tmp_path, levels):
     expected = np.concatenate([np.tile(np.arange(101) * 21.0, 4), [0, -5], np.arange(6)])
     for result in together(6, work):
         np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("rings", [1, 2])
+def test_the_papers_compositions_are_joined_from_where_the_members_are(tmp_path, rings):
+    """Two GPUs with two GMIs each; with as many rings as that the results go through a ring, else through the host."""
+    hosts = {
+        ranks: LocalGroup(str(ranks), ranks, 120.0) for ranks in [(0, 1, 2, 3), *([(0, 1, 3)] if rings == 1 else [])]
+    }
+
+    def work(rank):
+        def host(ranks):
+            return hosts[ranks].member(ranks.index(rank))
+
+        whole = connect_rings(
+            "train.gradient", (4, 5, 6, 7), rank, CPU, rings, host, host, tmp_path.joinpath, timeout_s=120,
+            place="ab"[rank // 2],
+        )  # fmt: skip
+        flat = torch.arange(33.0) * 10**rank
+        whole.all_reduce(flat)
+        whole.close()
+        return flat.numpy()
+
+    for result in together(4, work):
+        np.testing.assert_array_equal(result, np.arange(33.0) * 1111)
+    levels = paper_layout(["a", "a", "b", "b"], rings)
+    assert levels.upper == ((0, 1, 3) if rings == 1 else (0, 3))
+
+
+def test_several_members_of_a_gpu_are_admitted_by_a_new_nccl_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.nccl.version", lambda: (2, 28, 9))
+    with pytest.raises(GMIError, match=r"NCCL 2\.28\.9 takes one; NCCL 2\.30 and newer can"):
+        RingCollective("g", (4, 9), 0, CPU, tmp_path / "store", uuids=["x", "x"], several_per_gpu=True)
+    monkeypatch.setattr("torch.cuda.nccl.version", lambda: (2, 30, 7))
+    for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_MAX_CTAS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "what was set")
+
+    def work(rank):
+        ring = RingCollective(
+            "g", (4, 9), rank, CPU, tmp_path / "other", uuids=["x", "x"], several_per_gpu=True, timeout_s=120
+        )
+        ring.close()
+
+    together(2, work)
+    seen = [os.environ[f"NCCL_{name}"] for name in ("MULTI_RANK_GPU_ENABLE", "MAX_CTAS", "NVLS_ENABLE")]
+    assert seen == ["1", "8", "what was set"]
+    for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_MAX_CTAS"):
+        monkeypatch.delenv(name)
 
 
 def test_a_member_that_leaves_a_ring_is_an_error_of_ours(tmp_path):

@@ -27,6 +27,9 @@ from gmiflow.runtime.comm.collectives.rp import RingCollective, gpu_uuid
 LocalGroupMaker = Callable[[str, tuple[int, ...]], "Collective | None"]
 """Makes a collective, by name, of GMIs that share this process; None when they do not."""
 
+Store = Callable[[str], Path]
+"""The file, new, by which the members of the ring of this name find each other."""
+
 HostGroup = Callable[[tuple[int, ...]], Collective]
 """Makes a host communicator of some ranks of the group, in that order; exactly these ranks call it together."""
 
@@ -214,6 +217,60 @@ def connect_two_level(
         gmis = tuple(members[r] for r in levels.upper)
         position = levels.upper.index(rank)
         upper = RingCollective(f"{name}.ring", gmis, position, device, store_path, timeout_s=timeout_s)
+    own = all(part.capturable for part in (inner, upper) if part is not None)
+    capturable = all(message["capturable"] for message in everybody.gather({"capturable": own}))
+    return HybridCollective(name, members, rank, levels, inner, upper, capturable=capturable)
+
+
+def connect_rings(
+    name: str,
+    members: tuple[int, ...],
+    rank: int,
+    device: torch.device,
+    rings: int,
+    host_group: HostGroup,
+    upper_group: HostGroup,
+    store: Store,
+    *,
+    timeout_s: float,
+    place: str = "",
+) -> HybridCollective:
+    """The paper's composition (section "Communicator"): so many GMIs of each GPU by rings, their results by the host.
+
+    With as many rings as a GPU has GMIs the results go through a ring of their own, which can be captured in a
+    CUDA graph. All members call it together.
+
+    Args:
+        name: name in the plan.
+        members: GMI ids in rank order, the same number on every GPU.
+        rank: index of this member.
+        device: its GPU.
+        rings: the paper's k, from 1.
+        host_group: makes the host communicator by which the members tell each other where they are.
+        upper_group: likewise the one that carries the results and the other GMIs' tensors.
+        store: names files.
+        timeout_s: how long any call waits.
+        place: what is the same for members of one GPU; "" for the GPU itself.
+
+    Raises:
+        GMIError: as the parts do.
+    """
+    everybody = HostExchange(host_group(tuple(range(len(members)))))
+    places = [message["place"] for message in everybody.gather({"place": place or gpu_uuid(device)})]
+    levels = paper_layout(places, rings)
+
+    def ring(part: str, ranks: tuple[int, ...]) -> Collective:
+        gmis, own = tuple(members[r] for r in ranks), ranks.index(rank)
+        uuids = [places[r] for r in ranks]
+        part = f"{name}.{part}"
+        return RingCollective(part, gmis, own, device, store(part), uuids=uuids, timeout_s=timeout_s)
+
+    inner = upper = None
+    if group := levels.inner_of(rank):
+        inner = ring(f"ring.{group[0]}", group)
+    if rank in levels.upper and len(levels.upper) > 1:
+        by_ring = set(levels.upper) == set(levels.leaders)
+        upper = ring("leaders", levels.upper) if by_ring else upper_group(levels.upper)
     own = all(part.capturable for part in (inner, upper) if part is not None)
     capturable = all(message["capturable"] for message in everybody.gather({"capturable": own}))
     return HybridCollective(name, members, rank, levels, inner, upper, capturable=capturable)

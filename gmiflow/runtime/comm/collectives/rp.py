@@ -58,6 +58,7 @@ class RingCollective(Collective):
         uuids: Sequence[str] = (),
         timeout_s: float = TIMEOUT_S,
         max_ctas: int = 0,
+        several_per_gpu: bool = False,
     ) -> None:
         """Connect and reduce once; all members do so at the same time.
 
@@ -70,6 +71,8 @@ class RingCollective(Collective):
             uuids: `gpu_uuid` of every member, so that two on one GPU are refused with their names.
             timeout_s: how long a call may take.
             max_ctas: thread blocks that NCCL may use, 0 for its own choice.
+            several_per_gpu: have NCCL admit several members on one GPU (`nccl_multirank`); the first group of NCCL that
+                the process joins.
 
         Raises:
             GMIError: E0710 when two members share a GPU and NCCL does not admit it; E0705.
@@ -78,6 +81,8 @@ class RingCollective(Collective):
         self._device = device
         self._timeout_s = timeout_s
         self.capturable = device.type == "cuda"
+        if several_per_gpu:
+            self._admit_several()
         if len(set(uuids)) < len(uuids) and not multi_rank_enabled(nccl_version(), os.environ):
             raise self._shared_gpu(uuids)
         store = distributed.FileStore(str(store_path), self.size)
@@ -125,6 +130,20 @@ class RingCollective(Collective):
             options.config.max_ctas = max_ctas
         torch.cuda.set_device(self._device)
         return distributed.ProcessGroupNCCL(distributed.PrefixStore(self.name, store), self.rank, self.size, options)
+
+    def _admit_several(self) -> None:
+        """Set the variables that NCCL reads when the process joins its first group; what is set already stays."""
+        version = nccl_version()
+        variables = multi_rank_environment(version)
+        if variables is None:
+            shown, needed = (".".join(map(str, numbers)) for numbers in (version, MULTI_RANK_VERSION))
+            raise error(
+                NOT_SUPPORTED,
+                f"{self.name} puts several members on a GPU, and NCCL {shown} takes one; NCCL {needed} and newer can",
+                "leave `collective = auto`, or install a torch that carries a newer NCCL",
+            )
+        for name, value in variables.items():
+            os.environ.setdefault(name, value)
 
     def _shared_gpu(self, uuids: Sequence[str]) -> GMIError:
         shared = next(uuid for uuid in uuids if uuids.count(uuid) > 1)
@@ -177,7 +196,7 @@ def nccl_version() -> tuple[int, ...]:
 def multi_rank_environment(version: tuple[int, ...]) -> dict[str, str] | None:
     """Variables with which NCCL of ``version`` admits several ranks on one GPU; None when it cannot.
 
-    They must be set before the process starts. NVLink multicast does not work with it, and the
+    They must be set before the process joins its first group of NCCL. NVLink multicast does not work with it, and the
     ranks' kernels must fit the GPU together.
     """
     if version[:2] < MULTI_RANK_VERSION:
