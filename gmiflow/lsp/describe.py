@@ -9,6 +9,7 @@ from gmiflow.lsp.analysis import Analysis
 from gmiflow.lsp.symbols import DECLARATIONS, Symbol, ports_of, stage_type
 from gmiflow.passes.imports import Unit
 from gmiflow.passes.types import variables
+from gmiflow.passes.values import SCALARS
 from gmiflow.syntax import ast
 
 MOST_MEMBERS = 40
@@ -158,8 +159,33 @@ def _resolved(analysis: Analysis, symbol: Symbol, stage: str | None, workflow: s
         case "workflow":
             found = [(facts.target_name(c), facts.summary(c)) for c in facts.compilations(analysis, symbol.name)]
             return "\n".join(f"- On {where}: {text}" for where, text in found if text)
+        case "target":
+            return _target_values(analysis, symbol) if symbol.unit is analysis.unit else ""
         case _:
             return ""
+
+
+def _target_values(analysis: Analysis, symbol: Symbol) -> str:
+    """The hardware that a target of this file stands for, and what each workflow becomes on it."""
+    found = [
+        (c.workflow.target, f"- {c.workflow.name}: {text}" if (text := facts.summary(c)) else "")
+        for c in analysis.deep.compilations
+        if c.workflow is not None and c.workflow.target.name == symbol.name
+    ]
+    if not found:
+        return ""
+    target = found[0][0]
+    memory = SCALARS["bytes"]
+    values = {
+        "gpu": target.gpu,
+        "devices": str(target.devices) if target.device == "cuda" else "",
+        "memory": facts.show_value(target.memory_bytes, memory) if target.memory_bytes else "",
+        "reserve": facts.show_value(target.reserve_bytes, memory) if target.reserve_bytes else "",
+        "sm_count": str(target.sm_count or ""),
+        "cores": str(target.cores or ""),
+    }
+    parts = [f"`device = {target.device}`", *(f"`{name} = {text}`" for name, text in values.items() if text)]
+    return "\n\n".join([", ".join(parts), "\n".join(line for _, line in found if line)]).strip()
 
 
 def _param_value(analysis: Analysis, symbol: Symbol) -> str:

@@ -106,6 +106,8 @@ class Documents(Files):
         """Open a document, or replace its content."""
         document = Document(uri=uri, path=path_of(uri, self.root), version=version, lines=Lines(text, self.codec))
         self.generation += 1
+        if uri not in self._open:
+            self._listing = None
         self._open[uri] = document
         self._by_path[os.path.realpath(document.path)] = document
         return document
@@ -157,13 +159,26 @@ class Documents(Files):
         self._listing = None
 
     def workspace_files(self) -> list[Path]:
-        """The `.gmi` files below the folders of the workspace."""
+        """The `.gmi` files below the folders of the workspace; without one, those beside the open documents."""
         now = time.monotonic()
         if self._listing is None or now - self._listing[0] > LISTING_SECONDS:
             self._listing = (now, self._list())
         return self._listing[1]
 
     def _list(self) -> list[Path]:
+        return self._below_folders() if self.folders else self._beside_documents()
+
+    def _beside_documents(self) -> list[Path]:
+        beside = dict.fromkeys(document.path.parent for document in self.all if document.uri.startswith("file:"))
+        found: list[Path] = []
+        for folder in beside:
+            try:
+                found += sorted(folder.glob("*.gmi"))
+            except OSError:
+                continue
+        return found[:MAX_WORKSPACE_FILES]
+
+    def _below_folders(self) -> list[Path]:
         found: list[Path] = []
         visited = 0
         for folder in self.folders:

@@ -90,6 +90,7 @@ HOVERS = [
     ("workflow tr|ain", ["dp_only, 2 GMIs of 128 environments, eager, cpu"]),
     ("memo|ry ", ["memory : bytes", "Memory of one device"]),
     ("4096 M|iB", ["4294967296"]),
+    ("target lap|top", ["`device = cpu`", "`memory = 4 GiB`", "- train: dp_only, 2 GMIs of 128 environments"]),
     ("work|flow", ["how they take turns"]),
     ("[en|v, 4]", ["mapping cuts it over GMIs"]),
     ("f3|2[env, 4]", ["32-bit floating point"]),

@@ -64,6 +64,30 @@ test("the problem matcher reads what the compiler prints", () => {
   ]);
 });
 
+/** A regular expression of a language configuration, as VS Code makes it: flags need the longer form. */
+function expression(written: string | { readonly pattern: string; readonly flags?: string }): RegExp {
+  return typeof written === "string" ? new RegExp(written, "g") : new RegExp(written.pattern, `g${written.flags ?? ""}`);
+}
+
+test("names and numbers are words, so that suggestions come while one is typed", () => {
+  const { wordPattern } = read("language-configuration.json") as { wordPattern: Parameters<typeof expression>[0] };
+  const words = "num_env größe O x1 3e-4 16 sim.obs -> actor.{obs} 4 GiB".match(expression(wordPattern));
+  assert.deepEqual(words, ["num_env", "größe", "O", "x1", "3e-4", "16", "sim", "obs", "actor", "obs", "4", "GiB"]);
+});
+
+test("the line behind a bracket is indented, and the one behind a comment of documentation goes on with it", () => {
+  const { indentationRules, onEnterRules } = read("language-configuration.json") as {
+    indentationRules: { increaseIndentPattern: string; decreaseIndentPattern: string };
+    onEnterRules: readonly { beforeText: string }[];
+  };
+  const [increase, decrease] = [expression(indentationRules.increaseIndentPattern), expression(indentationRules.decreaseIndentPattern)];
+  const indents = (line: string): boolean => line.search(increase) >= 0;
+  assert.deepEqual(["workflow w {", "  sizing { // goal", "agent a = ppo.Actor("].map(indents), [true, true, true]);
+  assert.deepEqual(["// like {", "  x = [1, 2]", "record R { x : f32[env] }", "  obs : f32[env]"].map(indents), [false, false, false, false]);
+  assert.deepEqual(["}", "  )", "  x = 1"].map((line) => line.search(decrease) >= 0), [true, true, false]);
+  assert.match("/// A task.", expression(onEnterRules[0]?.beforeText ?? ""));
+});
+
 test("every snippet is well formed, and the whole training compiles", () => {
   const folder = temporaryFolder();
   const snippets = read(manifest.contributes.snippets[0].path) as Record<string, { body: string[] }>;
