@@ -17,7 +17,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import PositionCodec
 
 from gmiflow.diagnostics import Diagnostic
-from gmiflow.lsp.positions import Lines
+from gmiflow.lsp.positions import BOM, Lines
 from gmiflow.passes.imports import Files
 from gmiflow.syntax.incremental import parse_again
 from gmiflow.syntax.parser import Parsed, accept_text, parse, read
@@ -137,13 +137,13 @@ class Documents(Files):
             del self._by_path[real]  # unless the same file is open under another URI
 
     def lines(self, path: Path) -> Lines | None:
-        """The lines of any file, None when it cannot be read."""
+        """The lines of any file, None when it cannot be read; a byte-order mark on the disk is not for editors."""
         document = self.at(path)
         if document is not None:
             return document.lines
         try:
             with path.open(encoding="utf-8", errors="replace", newline="") as file:
-                return Lines(file.read(), self.codec)
+                return Lines(file.read().removeprefix(BOM), self.codec)
         except OSError:
             return None
 

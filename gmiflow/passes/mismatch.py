@@ -49,7 +49,8 @@ def _meant(expression: ast.Expression, typed: Typed, expected: ValueType) -> tup
     if expected.kind == "string" and kind in ("int", "float", "bool"):
         return "strings are written in double quotes", f'"{text}"'
     if expected.kind == "python" and kind == "string":
-        return "Python classes are written with `py` before the string", f"py {text}"
+        replacement = f"py {text}" if ":" in str(value) else None
+        return 'Python classes are written `py "package.module:Class"`', replacement
     if expected.kind == "list" and expected.item is not None and kind == expected.item.kind:
         return f"a list of one is written `[{text}]`", f"[{text}]"
     return "", None

@@ -73,6 +73,11 @@ def _number(mistake: Mistake) -> Diagnostic | None:
     if mistake.kind != "_DOT":
         return None
     text, start = mistake.source.text, mistake.span.start
+    first = max(0, start - 30)
+    numbers = re.finditer(r"\d+(?:\.\d+)+", text[first : start + 31])
+    whole = next((m for m in numbers if first + m.start() <= start < first + m.end()), None)
+    if whole is not None and whole.group().count(".") > 1:  # `1.2.3`: nobody knows which part is meant
+        return _bad_number(mistake, Span(mistake.source, first + whole.start(), first + whole.end()))
     before = re.search(r"\d+$", text[max(0, start - 30) : start])
     after = re.match(r"\d+", text[start + 1 : start + 31])
     if before and mistake.before is not None and mistake.before.type == "INT":

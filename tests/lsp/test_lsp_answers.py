@@ -326,3 +326,29 @@ def test_fix_all(tmp_path):
     [action] = problems.actions(analysis, whole(analysis), [problems.FIX_ALL])
     assert applied(analysis, action.edit) == TEXT
     assert problems.actions(analysis, whole(analysis), [types.CodeActionKind.Refactor]) == []
+
+
+HALF = "edition 1\n\nworkflow  a { mode=sync\n  seed = 1 }\n\n// between\nworkflow b {\nmode=sync }\n"
+
+
+@pytest.mark.parametrize(("line", "changes"), [(3, ("a",)), (5, ()), (7, ("b",)), (0, ())])
+def test_a_declaration_in_the_range_is_formatted_as_a_whole(tmp_path, line, changes):
+    """Half of one could lack a brace; what is formatted then stays as it is when the rest follows."""
+    first, second = "workflow a {\n  mode = sync\n  seed = 1\n}", "{\n  mode = sync\n}"
+    editor = Editor(tmp_path)
+    analysis = editor.open(tmp_path / "a.gmi", HALF)
+    part = types.Range(types.Position(line, 2), types.Position(line, 3))
+    edits = formatting.format_document(analysis, part)
+    text = applied(analysis, types.WorkspaceEdit(changes={analysis.document.uri: edits}))
+    expected = HALF
+    if "a" in changes:
+        expected = expected.replace("workflow  a { mode=sync\n  seed = 1 }", first)
+    if "b" in changes:
+        expected = expected.replace("{\nmode=sync }", second)
+    assert text == expected
+    again = editor.open(tmp_path / "a.gmi", text)
+    rest = {again.document.uri: formatting.format_document(again)}
+    assert (
+        applied(again, types.WorkspaceEdit(changes=rest))
+        == f"edition 1\n\n{first}\n\n// between\nworkflow b {second}\n"
+    )

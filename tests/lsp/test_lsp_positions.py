@@ -9,7 +9,7 @@ from lsp_files import Editor
 from lsprotocol import types
 from pygls.workspace import PositionCodec
 
-from gmiflow.lsp import problems
+from gmiflow.lsp import navigation, problems
 from gmiflow.lsp.documents import Documents, path_of, uri_of
 from gmiflow.lsp.positions import Lines
 
@@ -80,3 +80,13 @@ def test_uris_of_files_and_of_documents_that_are_none(tmp_path):
     assert path_of(uri_of(path)) == path
     assert path_of("untitled:Untitled-1", tmp_path) == tmp_path / "Untitled-1.gmi"
     assert path_of("git:/x/y.gmi?ref", tmp_path).suffix == ".gmi"
+
+
+def test_a_byte_order_mark_on_the_disk_moves_nothing(tmp_path):
+    """Editors take it off, so that the place of a class in the first line is the first one."""
+    (tmp_path / "own.py").write_bytes(b"\xef\xbb\xbfclass Own: pass\n")
+    text = 'edition 1\nsimulator Own {\n  entry = py "own:Own"\n}\n'
+    analysis = Editor(tmp_path).open(tmp_path / "a.gmi", text)
+    found = navigation.definition(analysis, analysis.document.lines.position(text.index("own:")))
+    assert found is not None
+    assert (found.uri, found.range.start) == (uri_of(tmp_path / "own.py"), types.Position(0, 0))
