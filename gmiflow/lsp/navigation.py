@@ -8,9 +8,11 @@ from lsprotocol import types
 
 from gmiflow.lsp.analysis import Analyses, Analysis
 from gmiflow.lsp.places import file_location, location
-from gmiflow.lsp.symbols import Index, Occurrence, Symbol, same_thing
+from gmiflow.lsp.symbols import Index, Occurrence, Symbol, resolve, same_thing, stage_type
+from gmiflow.passes.imports import Unit
 from gmiflow.passes.python_entry import locate_entry
 from gmiflow.source import Span
+from gmiflow.syntax import ast
 
 
 def definition(analysis: Analysis, position: types.Position) -> types.Location | None:
@@ -20,12 +22,49 @@ def definition(analysis: Analysis, position: types.Position) -> types.Location |
         return None
     symbol = found.symbol
     if symbol.kind == "entry" and symbol.unit is not None:
-        span = locate_entry(symbol.name, symbol.unit.folder)
-        return file_location(analysis, Path(span.source.name).absolute(), span) if span is not None else None
+        return _entry(analysis, symbol.name, symbol.unit.folder)
     if symbol.kind == "module" and symbol.unit is not None:
         return location(analysis, Span(symbol.unit.source, 0, 0))
     name = symbol.declared_name
     return location(analysis, name.span) if name is not None else None
+
+
+def type_definition(analysis: Analysis, position: types.Position) -> types.Location | None:
+    """The stage type of a stage, also of one that an edge names; the record of a port or field."""
+    found = _stage_type_at(analysis, position)
+    if found is not None:
+        return location(analysis, found[1].name.span)
+    at = occurrence_at(analysis, position)
+    unit = at.symbol.unit if at is not None else None
+    kind = getattr(at.symbol.node, "type", None) if at is not None else None
+    record = resolve(unit, kind.path) if unit is not None and isinstance(kind, ast.NamedType) else None
+    return location(analysis, record[1].name.span) if record is not None and isinstance(record[1], ast.Record) else None
+
+
+def implementation(analysis: Analysis, position: types.Position) -> types.Location | None:
+    """The Python class of a stage or stage type."""
+    found = _stage_type_at(analysis, position)
+    if found is None:
+        return None
+    unit, kind = found
+    settings = (s for s in kind.body if isinstance(s, ast.Setting) and s.name.text == "entry")
+    entry = next((s.value for s in settings if isinstance(s.value, ast.PythonEntry)), None)
+    return _entry(analysis, entry.text, unit.folder) if entry is not None else None
+
+
+def _stage_type_at(analysis: Analysis, position: types.Position) -> tuple[Unit, ast.StageType] | None:
+    found = occurrence_at(analysis, position)
+    if found is None or found.symbol.unit is None:
+        return None
+    unit, node = found.symbol.unit, found.symbol.node
+    if isinstance(node, ast.StageInstance):
+        return stage_type(unit, node)
+    return (unit, node) if isinstance(node, ast.StageType) else None
+
+
+def _entry(analysis: Analysis, entry: str, folder: Path) -> types.Location | None:
+    span = locate_entry(entry, folder)
+    return file_location(analysis, Path(span.source.name).absolute(), span) if span is not None else None
 
 
 def highlights(analysis: Analysis, position: types.Position) -> list[types.DocumentHighlight]:

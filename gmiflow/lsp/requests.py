@@ -90,6 +90,14 @@ def _register_navigation(server: Server) -> None:
     def on_definition(p: types.DefinitionParams) -> types.Location | None:
         return _about(server, p.text_document.uri, lambda a: navigation.definition(a, p.position), None)
 
+    @server.feature(types.TEXT_DOCUMENT_TYPE_DEFINITION)
+    def on_type_definition(p: types.TypeDefinitionParams) -> types.Location | None:
+        return _about(server, p.text_document.uri, lambda a: navigation.type_definition(a, p.position), None)
+
+    @server.feature(types.TEXT_DOCUMENT_IMPLEMENTATION)
+    def on_implementation(p: types.ImplementationParams) -> types.Location | None:
+        return _about(server, p.text_document.uri, lambda a: navigation.implementation(a, p.position), None)
+
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def on_references(p: types.ReferenceParams) -> list[types.Location]:
         declarations = p.context.include_declaration

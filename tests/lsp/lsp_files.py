@@ -72,6 +72,8 @@ def at_place(editor: Editor, analysis: Analysis, position: types.Position) -> It
     """Every request that is about a position."""
     yield "hover", lambda: hover(analysis, position)
     yield "definition", lambda: navigation.definition(analysis, position)
+    yield "typeDefinition", lambda: navigation.type_definition(analysis, position)
+    yield "implementation", lambda: navigation.implementation(analysis, position)
     yield "references", lambda: navigation.references(editor.analyses, analysis, position, declarations=True)
     yield "highlight", lambda: navigation.highlights(analysis, position)
     yield "completion", lambda: completion.completions(analysis, position)

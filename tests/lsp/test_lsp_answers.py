@@ -1,10 +1,12 @@
 """What the server says about a small project: hover, navigation, renaming, hints, lenses, outline, formatting."""
 
 import re
+from pathlib import Path
 
 import pytest
 from lsp_files import ROOT, Editor, whole
 from lsprotocol import types
+from pygls.uris import to_fs_path
 
 from gmiflow.lsp import formatting, hints, navigation, outline, problems, renaming, semantic_tokens, views
 from gmiflow.lsp.documents import uri_of
@@ -126,6 +128,20 @@ def test_definition_in_the_file_in_std_and_in_python(project):
     assert line.startswith("class CartPole")
     module = navigation.definition(analysis, place(analysis, "cartpole as ta|sks"))
     assert module is not None and module.uri.endswith("cartpole.gmi")
+
+
+def test_from_a_stage_to_its_type_and_to_its_python_class(project):
+    _, analysis = project
+    for marked, line in (("simulator si|m ", 9), ("si|m.obs", 9), ("= Own(ki|nd", None)):
+        found = navigation.type_definition(analysis, place(analysis, marked))
+        assert (found.range.start.line if found is not None else None) == line
+    record = navigation.type_definition(analysis, place(analysis, "actor.experi|ence"))
+    lines = (ROOT / "stdlib/algo/ppo.gmi").read_text().splitlines()
+    assert lines[record.range.start.line].startswith("record Experience")
+    for marked, start in (("si|m.obs", "class CartPole"), ("learn|er.weights", "class Learner(Trainer)")):
+        found = navigation.implementation(analysis, place(analysis, marked))
+        python = Path(to_fs_path(found.uri))
+        assert python.read_text().splitlines()[found.range.start.line].startswith(start)
 
 
 def applied(analysis, edit: types.WorkspaceEdit) -> str:
