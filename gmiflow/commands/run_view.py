@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from gmiflow.commands.report import unless_unwritable
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Checkpoint, Event, Iteration, Replacing, Restarting, Slow, Started, Stopping
 from gmiflow.runtime.record import finite
@@ -98,7 +99,8 @@ class BarView:
         return self.show
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with unless_unwritable():  # the terminal may have been closed
+            self._progress.stop()
 
     def show(self, event: Event) -> None:
         """Update the bars."""
@@ -195,7 +197,7 @@ def started_text(event: Started) -> str:
 def notice(event: Replacing | Restarting | Slow | Stopping) -> str:
     """What a person should know while waiting."""
     if isinstance(event, Stopping):
-        return "stopping after this iteration, what is trained with a checkpoint; Ctrl-C again stops at once"
+        return "stopping after this iteration, what is trained with a checkpoint; a second signal stops at once"
     if isinstance(event, Slow):
         return f"GMI {event.gmi}: {event.stage} has been at work on one call for {event.stage_s:.0f} s"
     if isinstance(event, Replacing):

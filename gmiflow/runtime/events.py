@@ -120,7 +120,7 @@ class Slow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stopping:
-    """Ctrl-C was heard: the run ends at the next iteration boundary, with a checkpoint."""
+    """Ctrl-C, SIGTERM or SIGHUP was heard: the run ends at the next iteration boundary, with a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -57,8 +57,8 @@ def run_plan(
 ) -> RunResult:
     """Run a plan; blocks until every process of the run has ended.
 
-    In the main thread it handles signals meanwhile: Ctrl-C stops at the next iteration boundary and
-    saves a checkpoint, a second one stops at once, as SIGTERM and SIGHUP do.
+    In the main thread it handles signals meanwhile: Ctrl-C, SIGTERM and SIGHUP stop at the next iteration boundary and
+    save a checkpoint; a second one stops at once, and so does a first SIGTERM or SIGHUP after `Limits.interrupt_s`.
 
     Args:
         plan: what to start.

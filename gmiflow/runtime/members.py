@@ -26,7 +26,8 @@ class Limits:
             interpreter from running other threads.
         consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story (its end
             ends the wait).
-        terminate_s: between SIGTERM and SIGKILL.
+        interrupt_s: how long a run that was sent SIGTERM or SIGHUP may take to the end of its iteration and a checkpoint.
+        terminate_s: between SIGTERM and SIGKILL of a GMI.
         collective_s: how long a GMI waits for a peer in a collective.
         start_s: until the fork server has loaded torch and forked every GMI.
         slow_s: a call of a stage that takes longer is mentioned.
@@ -37,6 +38,7 @@ class Limits:
     silence_s: float = 10.0
     busy_silence_s: float = 180.0
     consequence_s: float = 5.0
+    interrupt_s: float = 20.0
     terminate_s: float = 2.0
     collective_s: float = 300.0
     start_s: float = 300.0

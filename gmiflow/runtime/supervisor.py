@@ -32,7 +32,7 @@ __all__ = ["Limits", "Supervisor"]
 TICK_S = 0.1
 STOP = b"stop\n"
 ECHO_S = 0.25
-"""A second SIGINT this soon is the first once more: `timeout -s INT` signals its child and then its process group."""
+"""A second signal this soon is the first once more: `timeout` signals its child and then its process group."""
 MAX_REPLACEMENTS = 3
 """How often a GMI that only collects is started again before its end counts as a failure."""
 
@@ -60,6 +60,7 @@ class Supervisor:
         self.mergers = {t.name: TrainingMerger(t, plan.members(t.name)) for t in plan.trainings}
         self.stopped_by: int | None = None
         self._interrupted = 0.0
+        self._limits = limits
         self.start_again: Callable[[int], None] | None = None
         self._plan = plan
         self._server = server
@@ -272,15 +273,20 @@ class Supervisor:
         return {gmi: member.replaced for gmi, member in self._members.items() if member.replaced}
 
     def _signals(self, numbers: bytes) -> None:
-        """Ctrl-C once: stop at the next iteration boundary. Again, or another signal: stop now."""
+        """A first signal: stop at the next iteration boundary. Another one, or who sent the first cannot wait: now.
+
+        Schedulers send SIGTERM, and SIGKILL half a minute later; a terminal that closes sends SIGHUP.
+        """
         for number in numbers:
-            if number == self.stopped_by == signal.SIGINT and time.monotonic() - self._interrupted < ECHO_S:
+            if number == self.stopped_by and time.monotonic() - self._interrupted < ECHO_S:
                 continue
             first, self.stopped_by, self._interrupted = self.stopped_by is None, number, time.monotonic()
             working = all(member.ready is not None for member in self._members.values())
-            if first and working and number == signal.SIGINT:
-                self._on_event(events.Stopping())
+            if first and working:
                 self.stop()
+                if number != signal.SIGINT:
+                    self._stopping.after(self._limits.interrupt_s)
+                self._on_event(events.Stopping())
             else:  # also while GMIs start: nothing is lost
                 self._stopping.begin()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -94,11 +96,35 @@ def test_ctrl_c_saves_a_checkpoint(disturbed: Run) -> None:
     assert "Traceback" not in output
 
 
-def test_sigterm_stops_at_once(disturbed: Run) -> None:
+def test_sigterm_ends_with_a_checkpoint_as_ctrl_c_does(disturbed: Run) -> None:
     disturbed.process.send_signal(signal.SIGTERM)
     status, output = disturbed.end()
     assert status == 143
+    assert (disturbed.directory / "checkpoints" / "last").exists()
     assert "Traceback" not in output
+
+
+def test_a_terminal_that_is_closed_ends_a_run_with_a_checkpoint(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    words = ["run", str(ROOT / "examples" / "quickstart.gmi"), "--iterations", "100000", "--run-dir", str(directory)]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["PYTHONPATH"] = str(ROOT)
+        os.execv(sys.executable, [sys.executable, "-m", "gmiflow.cli", *words])
+    os.set_blocking(terminal, False)
+    metrics = directory / "metrics.jsonl"
+
+    def two() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(terminal, 4096):  # so that it never waits for a reader
+                pass
+        return metrics.exists() and metrics.read_text().count("\n") >= 2
+
+    until(two, "two iterations")
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert (directory / "checkpoints" / "last").exists()
 
 
 @pytest.fixture

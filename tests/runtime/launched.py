@@ -17,10 +17,18 @@ class Launcher:
     """A launcher in a process of its own."""
 
     def __init__(
-        self, base: Path, mark: str, *, gmis: int = 2, simulator: str = "Slow", iterations: int = 1000, python: str = ""
+        self,
+        base: Path,
+        mark: str,
+        *,
+        gmis: int = 2,
+        simulator: str = "Slow",
+        iterations: int = 1000,
+        python: str = "",
+        interrupt_s: float = 600.0,
     ) -> None:
         environment = {**os.environ, leftovers.MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)}
-        arguments = [str(base), str(gmis), simulator, str(iterations), python]
+        arguments = [str(base), str(gmis), simulator, str(iterations), str(interrupt_s), python]
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "launcher.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
         )

@@ -1,4 +1,4 @@
-"""A launcher process for tests that send it signals: ``python launcher.py DIR GMIS SIMULATOR ITERATIONS PYTHON``.
+"""A launcher process for tests that send it signals: ``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S PYTHON``.
 
 Prints one line per event, so that a test knows when to act, and ends with the run's exit code. With a PYTHON, the
 simulator is that of `hosted_mass` whose parameter `odd` is SIMULATOR, in that interpreter.
@@ -28,7 +28,7 @@ def say(event: Event) -> None:
 
 def main() -> None:
     base, gmis, simulator, iterations = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    if python := sys.argv[5]:
+    if python := sys.argv[6]:
         training = training_plan(iterations=iterations)
         hosted = dataclasses.replace(
             training.stages[0],
@@ -42,7 +42,7 @@ def main() -> None:
         training = training_plan(simulator=simulator, iterations=iterations)
     plan = launch_plan(training, gmis=gmis)
     programs = write_programs(plan, base / "programs")
-    limits = Limits(collective_s=600)
+    limits = Limits(collective_s=600, interrupt_s=float(sys.argv[5]))
     sys.exit(run_plan(plan, programs, base / "run", on_event=say, limits=limits).exit_code)
 
 

@@ -15,15 +15,27 @@ from waiting import until
 from gmiflow.runtime.supervisor import ECHO_S
 
 
-def test_sigterm_stops_everything_at_once(tmp_path: Path, mark: str) -> None:
+def test_sigterm_saves_a_checkpoint_and_stops_everything(tmp_path: Path, mark: str) -> None:
     launcher = Launcher(tmp_path, mark)
     launcher.wait_for("Iteration 1")
     until(lambda: len(leftovers.processes(mark)) == 4, "launcher, fork server, two GMIs")
-    launcher.process.send_signal(signal.SIGTERM)
-    status, _ = launcher.end()
+    for _ in range(2):  # as `timeout` does: to the process, then to its group
+        launcher.process.send_signal(signal.SIGTERM)
+    status, output = launcher.end()
     assert status == 143
+    assert "Checkpoint" in output and "Failure" not in output
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["status"] == "interrupted"
     assert leftovers.wait_for_none(mark) == []
     assert leftovers.files(launcher.process.pid) == []
+
+
+def test_sigterm_does_not_wait_for_ever_for_the_end_of_an_iteration(tmp_path: Path, mark: str) -> None:
+    launcher = Launcher(tmp_path, mark, simulator="Waiting", interrupt_s=1.0)
+    launcher.wait_for("Started")
+    launcher.process.send_signal(signal.SIGTERM)
+    status, output = launcher.end()
+    assert (status, "Checkpoint" in output) == (143, False)
+    assert leftovers.wait_for_none(mark) == []
 
 
 def test_what_a_simulator_detached_ends_with_the_run(tmp_path: Path, mark: str) -> None:
@@ -76,6 +88,9 @@ def test_a_fork_server_that_passes_nothing_on_does_not_keep_the_run_alive(tmp_pa
     launcher.wait_for("Iteration 1")
     children = Path(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGSTOP)
+    launcher.process.send_signal(signal.SIGTERM)
+    launcher.wait_for("Stopping")
+    time.sleep(2 * ECHO_S)
     launcher.process.send_signal(signal.SIGTERM)
     status, _ = launcher.end()
     assert status == 143
