@@ -8,6 +8,9 @@ import { NoServer, type Surroundings } from "./interpreter";
 import { Supervisor } from "./supervisor";
 import { GmiTasks } from "./tasks";
 
+/** Pause in typing a setting after which it counts. */
+const SETTING_MS = 1000;
+
 let running: Server | undefined;
 
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
@@ -23,11 +26,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     vscode.commands.registerCommand("gmiflow.showOutput", () => {
       output.show();
     }),
-    vscode.workspace.onDidChangeConfiguration(async (event) => {
-      if (event.affectsConfiguration("gmiflow.interpreter")) {
-        await server.restart();
-      }
-    }),
+    whenInterpreterChanges(() => void server.restart()),
+    vscode.workspace.onDidGrantWorkspaceTrust(() => server.restart()),
   );
   await server.start();
 }
@@ -44,13 +44,26 @@ export function surroundings(): Surroundings {
     folders.push(path.dirname(file.uri.fsPath));
   }
   const setting = vscode.workspace.getConfiguration("gmiflow").get<string>("interpreter", "").trim();
-  return { setting, folders, environment: process.env, platform: process.platform };
+  return { setting, folders, environment: process.env, platform: process.platform, trusted: vscode.workspace.isTrusted };
+}
+
+/** Calls back when the setting was changed, and no letter of it for a moment. */
+function whenInterpreterChanges(action: () => void): vscode.Disposable {
+  let waiting: NodeJS.Timeout | undefined;
+  return vscode.workspace.onDidChangeConfiguration((event) => {
+    if (event.affectsConfiguration("gmiflow.interpreter")) {
+      clearTimeout(waiting);
+      waiting = setTimeout(action, SETTING_MS);
+    }
+  });
 }
 
 /** The language client of one window and its place in the status bar. */
 export class Server {
   readonly status = vscode.window.createStatusBarItem("gmiflow.server", vscode.StatusBarAlignment.Right);
   private client: LanguageClient | undefined;
+  /** Counts starts and stops: a start that is under way gives up when another one follows. */
+  private turn = 0;
   private readonly supervisor: Supervisor;
 
   constructor(private readonly output: vscode.LogOutputChannel) {
@@ -73,6 +86,8 @@ export class Server {
   }
 
   async start(): Promise<void> {
+    this.turn += 1;
+    const turn = this.turn;
     this.supervisor.reset();
     this.show("$(sync~spin) gmiflow", "The language server starts");
     const client = new LanguageClient("gmiflow", "gmiflow", () => this.supervisor.launch(), {
@@ -92,6 +107,9 @@ export class Server {
       },
     });
     client.onDidChangeState(({ newState }) => {
+      if (this.client !== client) {
+        return; // another one took its place
+      }
       if (newState === State.Running) {
         this.show("gmiflow", "The language server runs");
       } else if (newState === State.Starting) {
@@ -102,9 +120,15 @@ export class Server {
     });
     try {
       await this.supervisor.find();
+      if (turn !== this.turn) {
+        return;
+      }
       this.client = client;
       await client.start();
     } catch (error) {
+      if (turn !== this.turn) {
+        return;
+      }
       if (!(error instanceof NoServer)) {
         this.output.error(String(error));
       }
@@ -113,12 +137,14 @@ export class Server {
   }
 
   async stop(): Promise<void> {
+    this.turn += 1;
     this.supervisor.expectEnd();
     const client = this.client;
     this.client = undefined;
     if (client?.state === State.Running) {
-      await client.stop();
+      await client.stop().catch(() => undefined); // it did not answer in time
     }
+    this.supervisor.kill();
     await client?.dispose().catch(() => undefined); // one that never started has nothing to dispose
   }
 

@@ -23,12 +23,16 @@ export interface Surroundings {
   readonly folders: readonly string[];
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly platform: NodeJS.Platform;
+  /** Whether programs of the folders may be run: a folder from somewhere else may bring an environment of its own. */
+  readonly trusted: boolean;
 }
 
 /** No server; the message is for the user, in one or two sentences. */
 export class NoServer extends Error {}
 
 const VIRTUAL_ENVIRONMENTS = [".venv", "venv", "env"];
+/** Keeps Python from looking for its own modules in the project, whose `types.py` or `queue.py` may be something else. */
+const SAFE_PATH = "-P";
 const PROBE = "import gmiflow, pygls, sys; print(gmiflow.__version__)";
 const PROBE_TIMEOUT_MS = 30_000;
 const INSTALL = "Install it with: pip install 'gmiflow[lsp]'";
@@ -38,7 +42,7 @@ export function findGmiflow(where: Surroundings): Command {
   if (where.setting !== "") {
     return fromSetting(where);
   }
-  for (const folder of withParents(where.folders)) {
+  for (const folder of where.trusted ? withParents(where.folders) : []) {
     for (const name of VIRTUAL_ENVIRONMENTS) {
       const python = pythonOf(path.join(folder, name), where.platform);
       if (hasGmiflow(path.join(folder, name), where.platform)) {
@@ -54,6 +58,9 @@ export function findGmiflow(where: Surroundings): Command {
   if (program !== undefined) {
     return { command: program, args: [], origin: "the PATH" };
   }
+  if (!where.trusted) {
+    throw new NoServer("The folder is not trusted, so that its own environment is not used, and gmiflow is not on the PATH.");
+  }
   throw new NoServer(
     `gmiflow was not found: there is no virtual environment with it in ${where.folders.join(", ") || "the workspace"}, ` +
       `and none on the PATH. ${INSTALL}, or set "gmiflow.interpreter".`,
@@ -63,13 +70,16 @@ export function findGmiflow(where: Surroundings): Command {
 /** Checks that a command that was found can serve; rejects with `NoServer` and the reason. */
 export async function checkServer(found: Command): Promise<void> {
   const isPython = found.args.length > 0;
-  const args = isPython ? ["-c", PROBE] : ["--version"];
+  const args = isPython ? [SAFE_PATH, "-c", PROBE] : ["--version"];
   try {
     await promisify(execFile)(found.command, args, { timeout: PROBE_TIMEOUT_MS });
   } catch (error) {
     const { code, stderr = "", message } = error as Error & { code?: number | string; stderr?: string };
     if (typeof code !== "number") {
       throw new NoServer(`${found.command} (${found.origin}) cannot be started: ${message}`);
+    }
+    if (stderr.includes(`nknown option: ${SAFE_PATH}`)) {
+      throw new NoServer(`${found.command} (${found.origin}) is older than Python 3.11, which gmiflow needs.`);
     }
     const reason = stderr.trim().split("\n").at(-1) ?? "";
     const missing = /No module named '(\w+)/.exec(reason)?.[1];
@@ -81,10 +91,12 @@ export async function checkServer(found: Command): Promise<void> {
 function fromSetting(where: Surroundings): Command {
   const folder = where.folders[0] ?? "";
   const expanded = where.setting
-    .replaceAll("${workspaceFolder}", folder)
-    .replace(/^~(?=$|[\\/])/, where.environment["HOME"] ?? os.homedir())
+    .replaceAll("${workspaceFolder}", () => folder)
+    .replace(/^~(?=$|[\\/])/, () => where.environment["HOME"] ?? os.homedir())
     .replaceAll(/\$\{env:(\w+)\}/g, (_, name: string) => where.environment[name] ?? "");
-  const file = expanded.includes("/") || expanded.includes("\\") ? path.resolve(folder, expanded) : onPath(expanded, where);
+  const isPath = expanded.includes("/") || expanded.includes("\\");
+  const given = isPath ? path.resolve(folder, expanded) : onPath(expanded, where);
+  const file = given !== undefined && isFolder(given) ? pythonOf(given, where.platform) : given;
   if (file === undefined || !isFile(file)) {
     throw new NoServer(`"gmiflow.interpreter" is ${where.setting}, and there is no such program.`);
   }
@@ -94,7 +106,7 @@ function fromSetting(where: Surroundings): Command {
 }
 
 function ofPython(python: string, origin: string): Command {
-  return { command: python, args: ["-m", "gmiflow.cli"], origin };
+  return { command: python, args: [SAFE_PATH, "-m", "gmiflow.cli"], origin };
 }
 
 function pythonOf(environment: string, platform: NodeJS.Platform): string {
@@ -129,6 +141,10 @@ function onPath(program: string, where: Surroundings): string | undefined {
     }
   }
   return undefined;
+}
+
+function isFolder(file: string): boolean {
+  return fs.statSync(file, { throwIfNoEntry: false })?.isDirectory() ?? false;
 }
 
 function isFile(file: string): boolean {

@@ -1,5 +1,6 @@
 /** Starts the language server, and decides whether one that ended is started again. Knows nothing about VS Code. */
 import { spawn, type ChildProcess } from "node:child_process";
+import * as fs from "node:fs";
 
 import { checkServer, type Command, findGmiflow, NoServer, type Surroundings } from "./interpreter";
 
@@ -61,7 +62,8 @@ export class Supervisor {
     }
     const args = [...found.args, "lsp", "--stdio"];
     this.listener.log(`starting ${found.command} ${args.join(" ")} (from ${found.origin})`);
-    return this.watch(spawn(found.command, args, { cwd: this.where().folders[0], stdio: "pipe" }));
+    const cwd = this.where().folders.find((folder) => fs.existsSync(folder)); // one that was removed is no place to start in
+    return this.watch(spawn(found.command, args, { cwd, stdio: "pipe" }));
   }
 
   /** The connection closed. Says whether to start again: not when the server was stopped or keeps crashing. */
@@ -90,6 +92,12 @@ export class Supervisor {
   /** The server is about to be stopped on purpose. */
   expectEnd(): void {
     this.stopping = true;
+  }
+
+  /** Ends a server that cannot be asked to: it has not answered yet, or answers no more. */
+  kill(): void {
+    this.expectEnd();
+    this.child?.kill("SIGKILL");
   }
 
   /** Forget earlier crashes: the user starts the server by hand. */

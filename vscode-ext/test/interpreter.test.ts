@@ -20,7 +20,7 @@ test("the setting comes before everything else", () => {
   const python = program(path.join(folder, "other"), "python3");
   for (const setting of [python, "${workspaceFolder}/other/python3", "./other/python3", "${env:OTHER}/python3"]) {
     const found = findGmiflow(surroundings({ setting, folders: [folder], environment: { OTHER: path.dirname(python) } }));
-    assert.deepEqual([found.command, found.args], [python, ["-m", "gmiflow.cli"]]);
+    assert.deepEqual([found.command, found.args], [python, ["-P", "-m", "gmiflow.cli"]]);
   }
 });
 
@@ -30,6 +30,24 @@ test("the setting may be gmiflow itself, a name on the PATH, or start at home", 
   assert.deepEqual(findGmiflow(surroundings({ setting: gmiflow })).args, []);
   assert.equal(findGmiflow(surroundings({ setting: "gmiflow", environment: { PATH: `/nowhere:${folder}` } })).command, gmiflow);
   assert.equal(findGmiflow(surroundings({ setting: "~/gmiflow", environment: { HOME: folder } })).command, gmiflow);
+});
+
+test("names of folders are taken as they are, and the folder of an environment is its Python", () => {
+  const folder = path.join(temporaryFolder(), "a $& $$ 'b\" c");
+  const python = program(path.join(folder, "my env", "bin"), "python");
+  for (const setting of ["${workspaceFolder}/my env/bin/python", "~/my env/bin/python", "my env/", "./my env"]) {
+    const found = findGmiflow(surroundings({ setting, folders: [folder], environment: { HOME: folder } }));
+    assert.equal(found.command, python, setting);
+  }
+});
+
+test("a folder that is not trusted brings no program", () => {
+  const [folder, bin] = [temporaryFolder(), temporaryFolder()];
+  virtualEnvironment(folder);
+  const where = surroundings({ folders: [folder], trusted: false, environment: { PATH: bin } });
+  assert.throws(() => findGmiflow(where), /not trusted/);
+  program(bin, "gmiflow");
+  assert.equal(findGmiflow(where).command, path.join(bin, "gmiflow"));
 });
 
 test("the project's environment, also from a folder inside it, then the active one, then the PATH", () => {
@@ -84,6 +102,8 @@ test("an interpreter without gmiflow, without pygls, and one that does not start
     const found = findGmiflow(surroundings({ setting: without(name) }));
     await assert.rejects(checkServer(found), new RegExp(`has no ${name}\\. Install it with: pip install 'gmiflow\\[lsp\\]'`));
   }
+  const old = program(folder, "python3.10", '#!/bin/sh\necho "unknown option -P" >&2\necho "Unknown option: -P" >&2\nexit 2\n');
+  await assert.rejects(checkServer(findGmiflow(surroundings({ setting: old }))), /is older than Python 3.11, which gmiflow needs/);
   const broken = findGmiflow(surroundings({ setting: program(folder, "python-broken", "#!/no/such/shell\n") }));
   await assert.rejects(checkServer(broken), /cannot be started/);
   await checkServer(findGmiflow(surroundings({ setting: PYTHON })));

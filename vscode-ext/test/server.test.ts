@@ -1,5 +1,6 @@
 /** Start, restart after a crash, and missing interpreter, with a real `gmiflow lsp` process. */
 import * as assert from "node:assert/strict";
+import { once } from "node:events";
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { test } from "node:test";
@@ -25,7 +26,10 @@ async function diagnosticsOf(client: Client, text: string): Promise<Published> {
 test("the project's own server starts, answers and ends with code 0", async () => {
   const folder = temporaryFolder();
   virtualEnvironment(folder);
-  const client = new Client(surroundings({ folders: [folder] }));
+  for (const name of ["types", "json", "queue", "click"]) { // the project's own, not Python's
+    fs.writeFileSync(path.join(folder, `${name}.py`), `raise SystemExit("${name} of the project")\n`);
+  }
+  const client = new Client(surroundings({ folders: [path.join(folder, "removed"), folder] }));
   const answer = await client.start();
   assert.equal(answer.serverInfo.name, "gmiflow");
   for (const capability of ["hoverProvider", "completionProvider", "renameProvider", "inlayHintProvider", "codeLensProvider"]) {
@@ -59,6 +63,18 @@ test("a server that crashes is started again and works; one that keeps crashing 
   client.supervisor.reset();
   await client.start();
   assert.equal(await client.stop(), 0);
+});
+
+test("a server that does not answer is ended, and not started again", async () => {
+  const folder = temporaryFolder();
+  const python = path.join(virtualEnvironment(folder), "bin", "python");
+  fs.writeFileSync(python, '#!/bin/sh\ncase "$*" in *lsp*) exec sleep 600;; esac\n');
+  const client = new Client(surroundings({ folders: [folder] }));
+  const child = await client.supervisor.launch();
+  const ended = once(child, "exit");
+  client.supervisor.kill();
+  assert.deepEqual(await ended, [null, "SIGKILL"]);
+  assert.equal(client.supervisor.restartsAfterClose(), false);
 });
 
 test("without an interpreter nothing is started, and the message says what to do", async () => {

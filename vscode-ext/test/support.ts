@@ -20,15 +20,21 @@ export const PYTHON = path.resolve(PROJECT, process.env["GMIFLOW_PYTHON"] ?? ".v
 
 /** Surroundings in which nothing is found, with changes. */
 export function surroundings(changes: Partial<Surroundings> = {}): Surroundings {
-  return { setting: "", folders: [], environment: {}, platform: process.platform, ...changes };
+  return { setting: "", folders: [], environment: {}, platform: process.platform, trusted: true, ...changes };
 }
+
+const folders: string[] = [];
+
+process.on("exit", () => {
+  for (const folder of folders) {
+    fs.rmSync(folder, { recursive: true, force: true });
+  }
+});
 
 /** A new folder that is removed when the test process ends. */
 export function temporaryFolder(): string {
   const folder = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "gmiflow-test-")));
-  process.on("exit", () => {
-    fs.rmSync(folder, { recursive: true, force: true });
-  });
+  folders.push(folder);
   return folder;
 }
 
