@@ -90,8 +90,8 @@ def command(
     A workflow with `mode = serve` starts with a fresh policy, or with that of another run: --from RUN.
 
     A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume.
-    With --resume and without FILE, the plan of that run goes on. Ctrl-C, SIGTERM and a terminal that is closed end at the
-    next iteration with a checkpoint (SIGTERM within 20 s); a second signal ends at once.
+    With --resume and without FILE, the plan of that run goes on. Ctrl-C, SIGTERM and a terminal that is closed end
+    at the next iteration with a checkpoint (SIGTERM within 20 s); a second signal ends at once.
     """
     launcher = chosen_launcher(chosen)
     if file is None and resume is None:

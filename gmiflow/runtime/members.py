@@ -26,7 +26,8 @@ class Limits:
             interpreter from running other threads.
         consequence_s: when a GMI reports that a peer is missing, how long to wait for the peer's own story (its end
             ends the wait).
-        interrupt_s: how long a run that was sent SIGTERM or SIGHUP may take to the end of its iteration and a checkpoint.
+        interrupt_s: how long a run that was sent SIGTERM or SIGHUP may take to the end of its iteration and its
+            checkpoint.
         terminate_s: between SIGTERM and SIGKILL of a GMI.
         collective_s: how long a GMI waits for a peer in a collective.
         start_s: until the fork server has loaded torch and forked every GMI.

@@ -1,4 +1,6 @@
-"""A launcher process for tests that send it signals: ``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S PYTHON``.
+"""A launcher process for tests that send it signals.
+
+``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S PYTHON``
 
 Prints one line per event, so that a test knows when to act, and ends with the run's exit code. With a PYTHON, the
 simulator is that of `hosted_mass` whose parameter `odd` is SIMULATOR, in that interpreter.
