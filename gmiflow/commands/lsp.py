@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 
@@ -14,10 +16,12 @@ def command(stdio: bool) -> None:
     """
     try:
         from gmiflow.lsp.server import serve
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # also of a version that lacks what is imported
         if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol", "cattrs", "attrs"):
             raise
         raise click.ClickException(
-            "the language server needs pygls, which is not installed: pip install 'gmiflow[lsp]'"
+            "the language server needs pygls 2, which is not installed: pip install 'gmiflow[lsp]'"
         ) from error
+    if sys.stdin.isatty():
+        click.echo("An editor is expected on stdin (docs/editors.md says which and how); Ctrl-C ends this.", err=True)
     serve()

@@ -74,6 +74,8 @@ class _Completer:
         """Keywords that the grammar takes here and no check would; the words of a type are among the candidates."""
         head = self._context.statement
         unwanted: set[str] = set() if type_is_due(head) else {"auto", "py"}
+        if type_is_due(head) and (head[0].value in ("in", "out") or self._context.declaration == "record"):
+            unwanted |= {"auto", "enum", "list"}  # of parameters alone
         if not any(token.type in _OF_CONDITIONS or token.value in ("where", "require") for token in head):
             unwanted |= {"true", "false"}
         if table_of(self._context.frames) != "stage type" and not head:

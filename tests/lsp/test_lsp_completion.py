@@ -281,3 +281,10 @@ def test_every_word_of_the_language_is_described():
     assert set(TYPES) == {*SCALARS, *words.DTYPES, "weights"}
     assert set(AXES) == set(words.AXES)
     assert set(FUNCTIONS) == {*words.FUNCTIONS, "devices"}
+
+
+def test_types_of_parameters_are_not_offered_for_data(tmp_path):
+    alone = {"auto", "enum", "list"}
+    assert not alone & set(offered(tmp_path, HEAD + "record Seen {\n  a : |"))
+    assert not alone & set(offered(tmp_path, HEAD + "simulator Own {\n  in  a : |"))
+    assert alone <= set(offered(tmp_path, HEAD + "simulator Own(a : |"))

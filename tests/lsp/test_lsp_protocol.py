@@ -231,8 +231,9 @@ def test_it_ends_with_its_client_and_loads_nothing_heavy():
     assert done.stdout == b""
 
 
-def test_without_pygls_it_says_what_to_install():
-    script = "import sys\nsys.modules['pygls'] = None\nfrom gmiflow.cli import main\nmain(['lsp'])\n"
+@pytest.mark.parametrize("module", ["None", "types.ModuleType('pygls')"], ids=["missing", "of another version"])
+def test_without_pygls_it_says_what_to_install(module):
+    script = f"import sys, types\nsys.modules['pygls'] = {module}\nfrom gmiflow.cli import main\nmain(['lsp'])\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert "pip install 'gmiflow[lsp]'" in done.stderr
