@@ -1,4 +1,4 @@
-/** Command lines for terminals and tasks, and the page of the graph preview. Knows nothing about VS Code. */
+/** Command lines, the page of the graph preview, and where snippets fit. Knows nothing about VS Code. */
 import type { Command } from "./interpreter";
 
 /** What a file declares that a command line may have to name. */
@@ -102,6 +102,11 @@ ${svg === "" ? "" : '<div class="bar"><button id="smaller">-</button><button id=
 </body>
 </html>
 `;
+}
+
+/** Whether a declaration may start at the end of a line's beginning: words alone, in column 1. */
+export function startsDeclaration(line: string): boolean {
+  return /^[a-z]*( [a-z]*)?$/.test(line);
 }
 
 function escapeHtml(text: string): string {

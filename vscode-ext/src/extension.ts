@@ -5,6 +5,7 @@ import { CloseAction, ErrorAction, LanguageClient, RevealOutputChannelOn, State 
 
 import { registerCommands } from "./commands";
 import { NoServer, type Surroundings } from "./interpreter";
+import { Snippets } from "./snippets";
 import { Supervisor } from "./supervisor";
 import { GmiTasks } from "./tasks";
 
@@ -21,6 +22,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     output,
     server.status,
     ...registerCommands(server),
+    vscode.languages.registerCompletionItemProvider("gmi", new Snippets(context.asAbsolutePath("snippets/gmi.json"))),
     vscode.tasks.registerTaskProvider(GmiTasks.type, new GmiTasks(server)),
     vscode.commands.registerCommand("gmiflow.restartServer", () => server.restart()),
     vscode.commands.registerCommand("gmiflow.showOutput", () => {
@@ -56,6 +58,12 @@ function whenInterpreterChanges(action: () => void): vscode.Disposable {
       waiting = setTimeout(action, SETTING_MS);
     }
   });
+}
+
+/** Whether what a completion writes goes on: `mode = `, `py "`, a folder. */
+function asksForMore({ insertText, label }: vscode.CompletionItem): boolean {
+  const text = insertText ?? (typeof label === "string" ? label : label.label);
+  return /(= |["/])$/.test(typeof text === "string" ? text : text.value);
 }
 
 /** The language client of one window and its place in the status bar. */
@@ -98,6 +106,17 @@ export class Server {
         lenses: { explain: "gmiflow.explainPlan", graph: "gmiflow.showGraph", run: "gmiflow.run" },
       },
       initializationFailedHandler: () => false,
+      middleware: {
+        provideCompletionItem: async (document, position, context, token, next) => {
+          const found = (await next(document, position, context, token)) ?? [];
+          for (const item of Array.isArray(found) ? found : found.items) {
+            if (asksForMore(item)) {
+              item.command = { title: "Suggest", command: "editor.action.triggerSuggest" };
+            }
+          }
+          return found;
+        },
+      },
       errorHandler: {
         error: () => ({ action: ErrorAction.Continue, handled: true }),
         closed: () => ({

@@ -3,7 +3,7 @@ import * as assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 
-import { combinations, gmiflowArguments, graphPage, shellLine } from "../src/commandLine";
+import { combinations, gmiflowArguments, graphPage, shellLine, startsDeclaration } from "../src/commandLine";
 
 const FOUND = { command: "/a/python", args: ["-m", "gmiflow.cli"], origin: "" };
 
@@ -20,6 +20,11 @@ test("there is a task for every workflow on every target, and one where there is
     { workflow: "w", target: "" },
   ]);
   assert.deepEqual(combinations({ workflows: ["v", "w"], targets: ["s", "t"] }).length, 4);
+});
+
+test("snippets are offered where a declaration starts", () => {
+  assert.deepEqual(["", "wor", "workflow as"].map(startsDeclaration), [true, true, true]);
+  assert.deepEqual(["  ", "  mode = ", "param x : ", "x = ", "// wor"].map(startsDeclaration), [false, false, false, false, false]);
 });
 
 test("a shell gets the words back", () => {
