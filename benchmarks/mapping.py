@@ -4,7 +4,8 @@
     python benchmarks/mapping.py --target h200 --tasks ant humanoid ball_balance --num-env 8192 --gmis 1 2 4 8
 
 Two parts (`--parts`). `ablation` runs the same environments on the same number of GMIs (`--ablation-gmis`) with every
-mapping that the mode has: serving with `dp_only`, `mp_dp` and `dp_mp`, synchronous training with `dp_only` and `ea_t`.
+mapping that the mode has: serving with `dp_only`, `mp_dp` and `dp_mp`, synchronous training with `dp_only`, `ea_t`,
+`e_at` and `dp_mp`, which has one GMI more: a trainer beside the pairs.
 `scaling` serves with `dp_only` on each number of GMIs. Every row is a `gmiflow run` of its own that is stopped after
 `--seconds` of iterations; rows are measured `--rounds` times, in turns, so that a slower minute strikes all alike.
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -87,13 +87,15 @@ def rows_of(arguments: argparse.Namespace) -> list[Row]:
         if "ablation" in arguments.parts:
             gmis = arguments.ablation_gmis
             shapes = [
-                ("serve", "dp_only"),
-                ("serve", "mp_dp"),
-                ("serve", "dp_mp"),
-                ("sync", "dp_only"),
-                ("sync", "ea_t"),
+                ("serve", "dp_only", gmis),
+                ("serve", "mp_dp", gmis),
+                ("serve", "dp_mp", gmis),
+                ("sync", "dp_only", gmis),
+                ("sync", "ea_t", gmis),
+                ("sync", "e_at", gmis),
+                ("sync", "dp_mp", gmis + 1),
             ]
-            found += [Row(part="ablation", task=task, mode=mode, mapping=name, gmis=gmis) for mode, name in shapes]
+            found += [Row(part="ablation", task=task, mode=mode, mapping=name, gmis=n) for mode, name, n in shapes]
         if "scaling" in arguments.parts:
             found += [Row(part="scaling", task=task, mode="serve", mapping="dp_only", gmis=n) for n in arguments.gmis]
     return found
@@ -204,7 +206,9 @@ def tables(rows: list[Row], values: dict[Row, dict[str, float]]) -> str:
 
 
 def _ablation(row: Row, values: dict[Row, dict[str, float]]) -> list[str]:
-    own, base = values[row], values.get(dataclasses.replace(row, mapping="dp_only"))
+    whole = (row.part, row.task, row.mode, "dp_only")
+    base = next((found for r, found in values.items() if (r.part, r.task, r.mode, r.mapping) == whole), None)
+    own = values[row]
     speed, memory = (
         f"{base[name] / own[name]:.2f}x"
         if base is not None and row.mapping != "dp_only" and base[name] and own[name]

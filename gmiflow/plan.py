@@ -27,6 +27,8 @@ Update: TypeAlias = Literal["reduce", "apply"]
 Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
 CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid", "nccl_multirank"]
 ChannelKind: TypeAlias = Literal["host", "ipc"]
+Cargo: TypeAlias = Literal["rollout", "step"]
+"""What goes through a channel at once; see `ChannelPlan`."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
@@ -226,19 +228,20 @@ class CollectivePlan:
 class ChannelPlan:
     """A ring of slots through which GMIs with the agent hand rollouts to one GMI with the trainer.
 
-    In a serve workflow it has one slot, by which a GMI with the simulator asks one with the agent for actions: what
-    it puts in is the first of the groups, and the slot comes back with the second one filled in.
+    One that carries steps has one slot, between a GMI with the simulator alone and one with the agent: what the
+    simulator puts in is the first of the groups, and the slot comes back with the second one, the actions, filled in.
 
     Attributes:
         name: unique in the plan, for example "train.experience.2" or "serve.step.0".
         kind: where the slots lie: "host" is shared memory of the host, "ipc" memory of the GPU that all members use.
-        producers: ids of the GMIs that collect, in order of their environments; in serving the one that simulates.
-        consumer: id of the GMI that trains; in serving the one that acts.
+        producers: ids of the GMIs that collect, in order of their environments; of steps the one that simulates.
+        consumer: id of the GMI that trains; of steps the one that acts.
         depth: rollouts that may be under way besides the one that is being trained on.
         on_full: whether a producer waits, or the oldest rollout that nobody has read is dropped.
         env_offset, num_env: range of global environment ids that a slot holds.
         groups: what is packed together, as "stage.port" or "stage.port.field", with "@last" for what is taken
             once after the last step; one transfer each.
+        carries: rollouts, or single steps.
     """
 
     name: str
@@ -251,6 +254,7 @@ class ChannelPlan:
     env_offset: int
     num_env: int
     groups: tuple[tuple[str, ...], ...]
+    carries: Cargo = "rollout"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

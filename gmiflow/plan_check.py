@@ -176,7 +176,7 @@ def _collective(plan: LaunchPlan, group: CollectivePlan, trainings: dict[str, Tr
 
 
 def _channel(plan: LaunchPlan, channel: ChannelPlan, trainings: dict[str, TrainingPlan], path: str) -> None:
-    """One channel: from GMIs with the agent to one with the trainer, in serving from the simulator to the agent."""
+    """One channel: of rollouts from GMIs with the agent to one with the trainer, of steps from simulator to agent."""
     _require(channel.training in trainings, f"{path}.training", f"there is no training {channel.training!r}")
     _counts(channel, ("depth", "num_env"), path)
     _not_negative(channel.env_offset, f"{path}.env_offset")
@@ -184,7 +184,9 @@ def _channel(plan: LaunchPlan, channel: ChannelPlan, trainings: dict[str, Traini
     _unique(channel.producers, f"{path}.producers", "")
     training = trainings[channel.training]
     roles = {stage.name: stage.role for stage in training.stages}
-    source, sink = ("simulator", "agent") if training.mode == "serve" else ("agent", "trainer")
+    steps = channel.carries == "step"
+    _require(steps or training.mode != "serve", f"{path}.carries", f"{channel.training} serves, and makes no rollouts")
+    source, sink = ("simulator", "agent") if steps else ("agent", "trainer")
     ends = [(f"{path}.producers[{i}]", gmi, source) for i, gmi in enumerate(channel.producers)]
     for place, number, role in (*ends, (f"{path}.consumer", channel.consumer, sink)):
         _require(0 <= number < len(plan.gmis), place, f"there is no GMI {number}")
@@ -200,9 +202,8 @@ def _fed(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan
     """Where agent and trainer are in different GMIs, channels bring each trainer all of its environments, each once."""
     roles = {stage.role: stage.name for stage in training.stages}
     agent, trainer = roles.get("agent"), roles.get("trainer")
-    if training.mode == "serve":
-        _answered(training, gmis, channels, path)
-        return
+    _answered(training, gmis, [channel for channel in channels if channel.carries == "step"], path)
+    channels = [channel for channel in channels if channel.carries == "rollout"]
     if trainer is None or all(agent in gmi.stages for gmi in gmis if trainer in gmi.stages):
         _require(not channels, path, f"training {training.name!r} has channels, and its trainers have the agent too")
         return
@@ -225,9 +226,13 @@ def _fed(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan
 
 
 def _answered(training: TrainingPlan, gmis: list[GMIPlan], channels: list[ChannelPlan], path: str) -> None:
-    """In serving every GMI that simulates alone has one channel, to a GMI that acts for all of its environments."""
-    agents = {stage.name for stage in training.stages if stage.role == "agent"}
-    alone = {gmi.id: gmi for gmi in gmis if not agents.intersection(gmi.stages)}
+    """Every GMI that simulates alone has one channel, to a GMI that acts for all of its environments.
+
+    In training that one acts for no others.
+    """
+    roles = {stage.name: stage.role for stage in training.stages}
+    held = {gmi.id: {roles[name] for name in gmi.stages} for gmi in gmis}
+    alone = {gmi.id: gmi for gmi in gmis if "simulator" in held[gmi.id] and "agent" not in held[gmi.id]}
     asking = sorted(gmi for channel in channels for gmi in channel.producers)
     listed = f"GMIs {', '.join(map(str, sorted(alone))) or 'none'} simulate alone, and channels come from "
     _require(asking == sorted(alone), path, listed + (", ".join(map(str, asking)) or "none"))
@@ -241,6 +246,8 @@ def _answered(training: TrainingPlan, gmis: list[GMIPlan], channels: list[Channe
         _require((asks.env_offset, asks.env_offset + asks.num_env) == (first, last), path, own)
         covered = f"GMI {acts.id} does not act for all environments of channel {channel.name!r}"
         _require(acts.env_offset <= first and last <= acts.env_offset + acts.num_env, path, covered)
+        others = f"GMI {acts.id} acts for others than GMI {asks.id} too"
+        _require(training.mode == "serve" or acts.num_env == asks.num_env, path, others)
 
 
 def _environments(training: TrainingPlan, gmis: list[GMIPlan], path: str) -> None:
@@ -278,7 +285,8 @@ def _applied(training: TrainingPlan, gmis: list[GMIPlan], channels: list[Channel
     several = [gmi.id for gmi in gmis if trainers.intersection(gmi.stages)]
     alone = f"GMIs {', '.join(map(str, several))} run its trainer, and without channels one can"
     _require(len(several) == 1 or bool(channels), f"{path}.update", alone)
-    _unique((gmi for channel in channels for gmi in channel.producers), f"{path}.update", ": a GMI that feeds trainers")
+    feeding = (gmi for channel in channels if channel.carries == "rollout" for gmi in channel.producers)
+    _unique(feeding, f"{path}.update", ": a GMI that feeds trainers")
     _require(all(c.on_full == "block" for c in channels), f"{path}.update", "every rollout that is begun is trained on")
 
 

@@ -79,20 +79,21 @@ def _summary(plan: LaunchPlan, gmi: GMIPlan, training: TrainingPlan) -> list[str
             peers = [str(member) for member in group.members if member != gmi.id]
             noun = "GMI" if len(peers) == 1 else "GMIs"
             sentences.append(f"Reduces gradients with {noun} {_join(peers)} ({group.kind}).")
-    asking = [c.producers[0] for c in plan.channels if training.mode == "serve" and c.consumer == gmi.id]
+    asking = [c.producers[0] for c in plan.channels if c.carries == "step" and c.consumer == gmi.id]
     if asking:
         sentences.append(f"Acts for GMI{'s' if len(asking) > 1 else ''} {_join([str(gmi) for gmi in asking])}.")
-    trainers = sorted({c.consumer for c in plan.channels if c.training == training.name})
+    rollouts = [c for c in plan.channels if c.training == training.name and c.carries == "rollout"]
+    trainers = sorted({c.consumer for c in rollouts})
     if training.update == "apply" and gmi.id in trainers and len(trainers) > 1:
         peers = [str(member) for member in trainers if member != gmi.id]
         noun = "GMI" if len(peers) == 1 else "GMIs"
         sentences.append(f"Applies its gradients to parameters that it shares with {noun} {_join(peers)}.")
-    for channel in plan.channels:
+    asked = next((c.consumer for c in plan.channels if c.carries == "step" and gmi.id in c.producers), None)
+    if asked is not None:
+        does = f"Asks GMI {asked} for actions." if training.mode == "serve" else f"Makes the steps of GMI {asked}."
+        sentences.append(does)
+    for channel in rollouts:
         producers = _join([str(producer) for producer in channel.producers])
-        if training.mode == "serve":
-            if gmi.id in channel.producers:
-                sentences.append(f"Asks GMI {channel.consumer} for actions.")
-            continue
         if gmi.id == channel.consumer:
             sentences.append(f"Trains on the rollouts of GMI{'s' if len(channel.producers) > 1 else ''} {producers}.")
         elif gmi.id in channel.producers:

@@ -52,13 +52,24 @@ def _training(plan: LaunchPlan, training: TrainingPlan) -> str:
 def _cut(training: TrainingPlan, gmis: tuple[GMIPlan, ...]) -> str:
     """Over how many GMIs the environments are spread; roles that are apart each take all of them."""
     roles = {stage.name: stage.role for stage in training.stages}
-    simulate = [gmi for gmi in gmis if any(roles[name] == "simulator" for name in gmi.stages)]
-    others = len(gmis) - len(simulate)
+    groups: dict[tuple[str, ...], list[GMIPlan]] = {}
+    for gmi in gmis:
+        groups.setdefault(tuple(roles[name] for name in gmi.stages), []).append(gmi)
+    (held, simulate), *others = groups.items()
     if not others:
         return _over(simulate)
-    one, several = ("simulates", "simulate") if training.mode == "serve" else ("collects", "collect")
-    rest = "for the actions" if training.mode == "serve" else "that trains" if others == 1 else "that train"
-    return f"{_over(simulate)} that {one if len(simulate) == 1 else several}, {others} {rest}"
+    first = f"{_over(simulate)} that {_does(held, len(simulate))}"
+    if training.mode == "serve":
+        return f"{first}, {len(gmis) - len(simulate)} for the actions"
+    return ", ".join([first, *(f"{len(some)} that {_does(roles, len(some))}" for roles, some in others)])
+
+
+def _does(roles: tuple[str, ...], count: int) -> str:
+    """What GMIs with some of the roles do."""
+    if roles == ("simulator", "agent"):
+        return "collects" if count == 1 else "collect"
+    verbs = {"simulator": "simulate", "agent": "act", "trainer": "train"}
+    return " and ".join(verbs[role] + ("s" if count == 1 else "") for role in roles)
 
 
 def _over(gmis: list[GMIPlan]) -> str:
@@ -72,9 +83,11 @@ def _over(gmis: list[GMIPlan]) -> str:
 def _crossing(plan: LaunchPlan, training: TrainingPlan) -> str:
     """What goes from one GMI to another, and how."""
     reduced = sorted({group.kind for group in plan.collectives if group.training == training.name})
-    carried = sorted({channel.kind for channel in plan.channels if channel.training == training.name})
-    what = "steps" if training.mode == "serve" else "rollouts"
-    parts = [f"{what} cross by {', '.join(carried)}"] if carried else []
+    carried: dict[str, set[str]] = {}
+    for channel in plan.channels:
+        if channel.training == training.name:
+            carried.setdefault(channel.carries, set()).add(channel.kind)
+    parts = [f"{cargo}s cross by {', '.join(sorted(kinds))}" for cargo, kinds in carried.items()]
     parts += [f"gradients reduced by {', '.join(reduced)}"] if reduced else []
     parts += ["gradients applied one by one"] if training.update == "apply" else []
     return ", ".join(parts) or "no collective"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from gmiflow.ir.mapped import Rejected
 from gmiflow.ir.sized import SizedWorkflow
-from gmiflow.plan import ChannelKind, CollectiveKind
+from gmiflow.plan import Cargo, ChannelKind, CollectiveKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,7 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """A channel from the GMIs that collect to one that trains; in serving from one that simulates to one that acts.
+    """A channel from the GMIs that collect to one that trains, or between one that simulates alone and one that acts.
 
     Attributes:
         producers: indices into `SizedWorkflow.slices`, in order of their environments.
@@ -75,8 +75,9 @@ class Channel:
         depth: rollouts that may be under way besides the one that is being trained on.
         env_offset, num_env: range of environments that a slot holds.
         groups: names of the kinds that are packed together.
-        bytes: of one rollout of these environments; in serving of one step, both ways.
+        bytes: of one rollout of these environments; or of one step, both ways.
         top_mov: of the grouping, in bytes; see `passes.packing`.
+        carries: rollouts, or single steps.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Channel:
     groups: tuple[tuple[str, ...], ...]
     bytes: int
     top_mov: float
+    carries: Cargo = "rollout"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -72,9 +72,8 @@ def comm_text(comm: CommWorkflow) -> str:
         lines += [_candidate(candidate) for candidate in group.candidates]
     for shared in comm.applied:
         lines += _applied(shared)
-    serves = comm.sized.mapped.workflow.mode == "serve"
     for channel in comm.channels:
-        lines += _steps(channel) if serves else _channel(channel)
+        lines += _steps(channel) if channel.carries == "step" else _channel(channel)
     if not comm.collectives:
         reason = "gradients are applied one by one, not reduced" if comm.applied else "no trainer has replicas"
         lines.append(f"  no collective: {reason}")
@@ -107,7 +106,7 @@ def _channel(channel: Channel) -> list[str]:
 
 
 def _steps(channel: Channel) -> list[str]:
-    """A channel of a serve workflow: who asks whom, and what goes there and back in every step."""
+    """A channel that carries steps: who simulates for whom, and what goes there and back in every step."""
     there, back = channel.groups
     last = channel.env_offset + channel.num_env
     return [

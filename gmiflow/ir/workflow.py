@@ -152,7 +152,7 @@ class Target:
         reserve_bytes: memory of one device that gmiflow leaves alone.
         cores: CPU cores of the machine that the target allows, 0 for all that the process may use.
         agents, trainers: GMIs of each group on one device, where the mapping splits agent and trainer.
-        simulators: the same of those that simulate, where a serve workflow is split; ``agents`` are the others then.
+        simulators: the same of those that simulate alone, where the mapping parts them from their agents.
         agent_share: part of a device that all agents there get together, between 0 and 1; the others get the rest.
         collective: what carries the gradients; ``rings`` as `plan.CollectivePlan.rings`, of a `hybrid`.
         span: where it is named: in the file, or by `--target`; None for a target that was not read.

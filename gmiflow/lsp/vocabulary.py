@@ -50,10 +50,10 @@ SETTINGS: Final[dict[str, str]] = {
     "target.backend": "What a slice of the device is: processes on the CPU, processes that take turns (`timeshare`), "
     "MPS clients, MIG instances, or green contexts in one process.",
     "target.gmi_per_gpu": "GMIs that share one device.",
-    "target.agents": "Of the GMIs of one device those that collect, where the mapping splits agent and trainer.",
-    "target.trainers": "Of the GMIs of one device those that train, where the mapping splits agent and trainer.",
-    "target.simulators": "Of the GMIs of one device those that simulate, where a serve workflow is split.",
-    "target.agent_share": "Part of a device that the agents get together, where the mapping splits agent and trainer.",
+    "target.agents": "Of the GMIs of one device those that act, where the mapping splits the roles.",
+    "target.trainers": "Of the GMIs of one device those that train, where the mapping splits the roles.",
+    "target.simulators": "Of the GMIs of one device those that simulate, where the mapping gives them no agent.",
+    "target.agent_share": "Part of a device that the agents get together, where the mapping splits the roles.",
     "target.mapping": "Which roles share a GMI: all of them (`dp_only`), environment apart from agent and trainer "
     "(`e_at`), trainer apart (`ea_t`), each alone (`dp_mp`), or pools of simulators and agents (`mp_dp`).",
     "target.collective": "What adds up the gradients of several GMIs: host memory (`ip`), NCCL (`rp`), CUDA IPC "

@@ -2,7 +2,7 @@
 
 In: a `SizedWorkflow` and what all-reduces cost. Out: a `CommWorkflow` with one gradient collective for each
 component whose trainer has replicas: the cheapest composition that can work there, and why the others were
-not taken; and the channels of a split mapping (`channel_lowering`, in serving `step_lowering`). Not in here:
+not taken; and the channels of a split mapping (`channel_lowering`, `step_lowering`). Not in here:
 measuring (`gmiflow bench collective`), files and launching (`planning`).
 """
 
@@ -54,14 +54,10 @@ def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow
         elif len(members) > 1:
             collectives.append(_collective(sized, component, members, profile))
         if len(sized.mapped.groups) > 1:  # few workflows split their roles: what they need is imported here
-            if sized.mapped.workflow.mode == "serve":
-                from gmiflow.passes.step_lowering import lower_steps
+            from gmiflow.passes.channel_lowering import lower_channels
+            from gmiflow.passes.step_lowering import lower_steps
 
-                channels += lower_steps(sized, component)
-            else:
-                from gmiflow.passes.channel_lowering import lower_channels
-
-                channels += lower_channels(sized, component)
+            channels += [*lower_steps(sized, component), *lower_channels(sized, component)]
     return CommWorkflow(sized=sized, collectives=tuple(collectives), channels=tuple(channels), applied=tuple(applied))
 
 

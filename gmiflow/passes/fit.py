@@ -11,11 +11,14 @@ from gmiflow.passes.groups import stated_groups
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import MAX_GMIS
 from gmiflow.passes.workflows import CheckedWorkflow
+from gmiflow.profiles.pairs import are_paired, beside_pairs, stated_pairs
 from gmiflow.source import Span
 from gmiflow.syntax import ast
 
 STRATUM = 16
 """Consecutive environments whose samples are permuted together (see `passes.sizing`)."""
+PAIRS = "pairs of GMIs"
+"""Who shares the environments where each GMI that simulates has one that acts for it."""
 
 
 def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> None:
@@ -113,7 +116,7 @@ def _check_needs(workflow: Workflow, component: Component, report: Report) -> No
 def _check_count(workflow: Workflow, report: Report) -> None:
     """The GMIs of all trainings together: each is a program, and a process or a thread."""
     target = workflow.target
-    per_device = max(1, sum(count for _, count in _groups(workflow)))
+    per_device = max(1, sum(2 * count if who == PAIRS else count for who, count in _groups(workflow)))
     trainings = len(workflow.components)
     devices = 1 if trainings >= target.devices > 1 else target.devices  # then every training has one device
     count = trainings * devices * per_device
@@ -138,8 +141,11 @@ def _groups(workflow: Workflow) -> list[tuple[str, int]]:
     if target.mapping == "ea_t":
         stated = stated_groups(target)
         return [] if stated is None else [("agents", stated[0]), ("trainers", stated[1])]
-    if target.mapping in ("dp_mp", "mp_dp"):
-        return []  # in serving simulators and agents hold the same environments
+    if workflow.mode == "serve" and target.mapping in ("dp_mp", "mp_dp"):
+        return []  # simulators and agents hold the same environments, and nobody waits for the others
+    if are_paired(workflow):
+        stated, apart = stated_pairs(workflow), beside_pairs(workflow)
+        return [(PAIRS, min(stated.values())), *([("trainers", apart)] if apart else [])] if stated else []
     return [] if target.gmi_per_gpu == "auto" else [("GMIs", target.gmi_per_gpu)]
 
 

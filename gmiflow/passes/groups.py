@@ -6,7 +6,7 @@ from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.workflow import Component, Target, Workflow
 from gmiflow.profiles.defaults import MAX_GMIS
 
-__all__ = ["one_gmi_alone", "one_per_core", "share_of_cores", "split_groups", "stated_groups"]
+__all__ = ["one_gmi_alone", "one_per_core", "require_agents", "share_of_cores", "split_groups", "stated_groups"]
 
 
 def stated_groups(target: Target) -> tuple[int, int] | None:
@@ -32,10 +32,15 @@ def split_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str]])
             by themselves are more than the agents.
     """
     agents, trainers = _split_groups(workflow, cores, origins)
+    require_agents(workflow, agents, trainers)
+    return agents, trainers
+
+
+def require_agents(workflow: Workflow, agents: int, trainers: int) -> None:
+    """Raise E0501 when trainers that apply their gradients by themselves are more than the GMIs that collect."""
     applying = workflow.applies
     if applying is not None and agents < trainers:
         raise DiagnosticError(_without_agents(applying, agents, trainers))
-    return agents, trainers
 
 
 def _split_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str]]) -> tuple[int, int]:

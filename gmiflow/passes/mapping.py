@@ -45,16 +45,14 @@ LEAST_SHARE = 0.1
 
 _SUPPORTED: dict[ModeKind, frozenset[Template]] = {
     "serve": frozenset({"dp_only", "mp_dp", "dp_mp"}),
-    "sync": frozenset({"dp_only", "ea_t"}),
-    "async": frozenset({"dp_only", "ea_t"}),
+    "sync": frozenset({"dp_only", "dp_mp", "e_at", "ea_t"}),
+    "async": frozenset({"dp_only", "dp_mp", "ea_t"}),
 }
-"""What the runtime can run, by mode."""
+"""What runs, by mode."""
 
 _WHY_NOT: dict[Template, str] = {
     "e_at": "agent and trainer of one GMI take turns there, and the simulator waits for actions meanwhile: "
     "experience and updates do not run side by side, which is what `async` is for (the paper decouples as `ea_t`)",
-    "dp_mp": "the agent would wait for a simulator GMI and a trainer GMI on every step and update; `ea_t` moves whole "
-    "rollouts instead, and decouples the same two",
 }
 """Why an `async` workflow is not split like this."""
 
@@ -173,14 +171,16 @@ def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -
     more = item.com_bytes - own.com_bytes
     if more > 0:
         crossing = f"{_size(more)} more cross between GMIs in an iteration"
-        clause += f": {crossing}, which takes {1e3 * (item.com_s - own.com_s):.2g} ms"
+        spent_s = item.com_s - own.com_s
+        clause += f": {crossing}"
+        clause += f", which takes {1e3 * spent_s:.2g} ms" if spent_s > 0 else ", but at fewer times"
     elif more < 0:
         clause += f": {_size(-more)} less cross between GMIs in an iteration"
     clauses = [clause]
     if own.template != "dp_only":
         clauses.insert(0, f"the target asks for `{own.template}`")
     if item.template not in _SUPPORTED[workflow.mode]:
-        clauses.append("not supported by the runtime yet")
+        clauses.append(_WHY_NOT[item.template])
     return "; ".join(clauses)
 
 
@@ -198,7 +198,7 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
         article = "an" if workflow.mode == "async" else "a"
         message = f"mapping `{template}` does not fit {article} {workflow.mode} workflow"
     else:
-        message = f"mapping `{template}` is not supported yet"
+        message = f"mapping `{template}` is for sync workflows"
     reason = (_WHY_NOT[template],) if workflow.mode == "async" and template in _WHY_NOT else ()
     able = [name for name in templates_of(workflow.mode) if name in _SUPPORTED[workflow.mode]]
     return Diagnostic(

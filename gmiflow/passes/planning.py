@@ -78,6 +78,7 @@ def _channel(channel: Channel) -> ChannelPlan:
         env_offset=channel.env_offset,
         num_env=channel.num_env,
         groups=channel.groups,
+        carries=channel.carries,
     )
 
 

@@ -96,10 +96,10 @@ def _gmis(mapped: MappedWorkflow, cores: int, origins: list[tuple[str, str]]) ->
     if len(mapped.groups) == 1:
         count = _gmi_per_gpu(workflow, cores, origins)
         return count, (count,)
-    if workflow.mode == "serve":
-        from gmiflow.passes.serving_groups import serving_groups  # few workflows serve
+    if "agent" not in mapped.groups[0]:
+        from gmiflow.passes.simulator_groups import simulator_groups  # few workflows have simulators apart
 
-        sizes = serving_groups(mapped, cores, origins)
+        sizes = simulator_groups(mapped, cores, origins)
     else:
         sizes = split_groups(workflow, cores, origins)
     return sum(sizes), sizes

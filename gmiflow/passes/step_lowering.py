@@ -1,25 +1,33 @@
-"""Channels of a split serve workflow: each simulator GMI hands its observations to an agent GMI and gets actions back.
+"""Channels between GMIs that simulate alone and those with their agents: what a step gives there, and actions back.
 
-Part of communication lowering. The ring has one slot: the agent gives it back with the answer in it.
+Part of communication lowering. The ring has one slot: the agent gives it back with the actions in it. In serving only
+what the agent reads crosses; in training the rewards and ends do too, for the agent's GMI records the rollout.
 """
 
 from __future__ import annotations
 
 from gmiflow.ir.comm import Channel
 from gmiflow.ir.sized import SizedWorkflow
-from gmiflow.ir.workflow import Component, TensorType
+from gmiflow.ir.workflow import Component, DType, TensorType
 from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of
+from gmiflow.plan import Role
 
 __all__ = ["lower_steps"]
 
+_COUNTED: dict[str, DType] = {"reward": "f32", "terminated": "bool", "truncated": "bool"}
+"""As `gmiflow.runtime.execution.rollout.STATISTICS`."""
+
 
 def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
-    """One channel for each simulator GMI of a component, in their order."""
+    """One channel for each GMI of a component that simulates alone, in their order."""
+    trains = sized.mapped.workflow.mode != "serve"
     parts = [(index, part) for index, part in enumerate(sized.slices) if part.component == component.name]
     agents = [(index, part) for index, part in parts if "agent" in part.group]
-    there, back = (_tensors(component, "simulator"), _tensors(component, "agent"))
+    there, back = _tensors(component, "simulator", "agent"), _tensors(component, "agent", "simulator")
+    if trains:
+        there |= _results(component)
     found: list[Channel] = []
-    for index, part in ((index, part) for index, part in parts if "simulator" in part.group):
+    for index, part in ((i, part) for i, part in parts if "simulator" in part.group and "agent" not in part.group):
         consumer, agent = next((i, a) for i, a in agents if a.env_offset <= part.env_offset < a.env_offset + a.num_env)
         found.append(
             Channel(
@@ -35,15 +43,24 @@ def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
                 groups=(tuple(there), tuple(back)),
                 bytes=sum(step_bytes(kind, part.num_env) for kind in (*there.values(), *back.values())),
                 top_mov=0.0,
+                carries="step",
             )
         )
     return found
 
 
-def _tensors(component: Component, source: str) -> dict[str, TensorType]:
-    """What one stage of the loop gives to the other in every step, by "stage.port" or "stage.port.field"."""
-    names = {stage.name for stage in component.stages if stage.role == source}
+def _tensors(component: Component, source: Role, target: Role) -> dict[str, TensorType]:
+    """What one stage gives to another in every step, by "stage.port" or "stage.port.field"."""
+    names = {stage.role: stage.name for stage in component.stages}
     found: dict[str, TensorType] = {}
-    for edge in (edge for edge in component.edges if edge.source_stage in names):
-        found.update(tensors_of(edge))
+    for edge in component.edges:
+        if (edge.source_stage, edge.target_stage) == (names.get(source), names.get(target)):
+            found.update(tensors_of(edge))
     return found
+
+
+def _results(component: Component) -> dict[str, TensorType]:
+    """What the trainer gets of the simulator, and the signals that episodes are counted by, which every one has."""
+    name = next(stage.name for stage in component.stages if stage.role == "simulator")
+    counted = {f"{name}.{port}": TensorType(dtype=dtype, shape=("env",)) for port, dtype in _COUNTED.items()}
+    return counted | _tensors(component, "simulator", "trainer")

@@ -24,7 +24,8 @@ Those with a star are not in the paper, and derived in the same way:
 - `e_at`: S and W go to the agent and trainer in every step, A comes back; the experience and the weights stay there,
   so M_p does not move. Both live in one GMI, so they are shared alike: beta = alpha.
 - training with `dp_mp`: S goes to the agent and A comes back in every step, as in serving without results; and the
-  trainer gets the experience, S + A + W, and returns M_p, as with `ea_t`.
+  trainer gets the experience, S + A + W, and returns M_p, as with `ea_t`. (Our runtime brings W to the agent's GMI
+  first, which counts episodes and hands it on: m W more.)
 
 Asynchronous training decouples as `ea_t`. Rollouts and updates run side by side, each group with a share of the device
 in proportion to its R x T (`group_shares`), which is when neither waits: then R_all / (sum of R x T) iterations are

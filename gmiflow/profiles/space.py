@@ -13,6 +13,7 @@ from gmiflow.ir.workflow import Auto, Component, Workflow
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.calibration import CollectiveProfile, built_in
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
+from gmiflow.profiles.pairs import are_paired, beside_pairs, stated_pairs
 from gmiflow.profiles.volumes import gradient_bytes, reductions
 
 GRID = {"cpu": tuple(2**power for power in range(6, 13)), "cuda": tuple(2**power for power in range(10, 17))}
@@ -174,6 +175,10 @@ def _gmis(workflow: Workflow, cores: int, trainings: int) -> tuple[int, ...]:
     given = _stated(workflow) if given == "auto" else given
     if given != "auto":
         return (given,)
+    if are_paired(workflow):
+        apart = beside_pairs(workflow)
+        most = MAX_GMIS if workflow.target.device == "cuda" else max(2 + apart, min(cores // trainings, MAX_GMIS))
+        return tuple(range(2 + apart, most + 1, 2))
     least = 1 if workflow.target.mapping in ("auto", "dp_only") else 2
     if workflow.target.device == "cuda":
         return tuple(range(least, MAX_GMIS + 1))
@@ -187,10 +192,11 @@ def _stated(workflow: Workflow) -> int | Auto:
     target = workflow.target
     if target.mapping in ("auto", "dp_only"):
         return "auto"
+    if are_paired(workflow):
+        pairs = stated_pairs(workflow)
+        return 2 * min(pairs.values()) + beside_pairs(workflow) if pairs else "auto"
     counts = (target.agents, target.simulators if workflow.mode == "serve" else target.trainers)
     stated = [int(count) for count in counts if count != "auto"]
-    if workflow.mode == "serve" and target.mapping == "dp_mp" and len(stated) == 1:
-        return 2 * stated[0]  # pairs
     return sum(stated) if len(stated) == 2 else "auto"
 
 

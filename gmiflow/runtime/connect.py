@@ -63,7 +63,7 @@ class Switchboard:
         """
         training, gmi = program.training.name, program.gmi.id
         alone = program.members or (gmi,)
-        trainers = tuple(sorted({channel.consumer for channel in program.channels}))
+        trainers = tuple(sorted({channel.consumer for channel in program.carrying("rollout")}))
         if program.training.update == "apply" and gmi in trainers:  # they have no collective, and meet at checkpoints
             alone = trainers
         members = next((plan.members for plan in program.collectives if plan.training == training), alone)

@@ -83,18 +83,34 @@ class GMIContext:
 
     @property
     def producers(self) -> tuple[int, ...]:
-        """Ids of the GMIs of the training that only collect; empty unless the mapping splits agent and trainer."""
-        return tuple(sorted({gmi for channel in self.program.channels for gmi in channel.producers}))
+        """Ids of the GMIs that hand over rollouts; empty unless the mapping splits agent and trainer."""
+        return tuple(sorted({gmi for channel in self.program.carrying("rollout") for gmi in channel.producers}))
 
     @property
     def consumers(self) -> tuple[int, ...]:
         """Ids of the GMIs of the training that only train; empty unless the mapping splits agent and trainer."""
-        return tuple(sorted({channel.consumer for channel in self.program.channels}))
+        return tuple(sorted({channel.consumer for channel in self.program.carrying("rollout")}))
+
+    @property
+    def rollout_links(self) -> tuple[Link, ...]:
+        """The GMI's ends of the channels that carry rollouts."""
+        return tuple(link for link in self.links if link.plan.carries == "rollout")
+
+    @property
+    def asking_links(self) -> tuple[Link, ...]:
+        """Of a GMI that simulates alone: its end of the channel to the GMI with its agent."""
+        return tuple(link for link in self.links if link.plan.carries == "step" and self.id in link.plan.producers)
+
+    @property
+    def acting_links(self) -> tuple[Link, ...]:
+        """Of a GMI whose agent acts for simulators in other GMIs: its ends of the channels to them."""
+        return tuple(link for link in self.links if link.plan.carries == "step" and self.id == link.plan.consumer)
 
     @property
     def whole_plan(self) -> bool:
-        """Whether the GMIs of this training's channels are all that the plan has."""
-        return len(self.producers) + len(self.consumers) == self.program.gmis
+        """Whether this training's GMIs, which share trainers or channels, are all that the plan has."""
+        joined = {gmi for channel in self.program.channels for gmi in (*channel.producers, channel.consumer)}
+        return len(joined.union(self.members)) == self.program.gmis
 
     def collective(self, name: str | None = None) -> Collective:
         """The group called ``name``, or the only group; a GMI without groups gets one of size 1.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gmiflow.runtime.at_work import at_work
+from gmiflow.runtime.comm.channel.simulators import RemoteSimulator
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.divergence import find_culprit
 from gmiflow.runtime.execution.clock import StageClock
@@ -190,8 +192,11 @@ class GMIRuntime(SavingRuntime):
             self._reporter.send(self._completed(progress))
 
     def _completed(self, progress: Progress) -> Progress:
-        """The report as it is sent; runtimes of split mappings say more, or less."""
-        return progress
+        """The report as it is sent, with what was waited for a simulator in another GMI; split mappings say more."""
+        simulator = self.stages.simulator
+        if not isinstance(simulator, RemoteSimulator):
+            return progress
+        return dataclasses.replace(progress, channels={"step_wait_s": simulator.take_wait_s()})
 
     @at_work
     def _require_finite(self, iteration: int) -> None:
@@ -217,7 +222,7 @@ class GMIRuntime(SavingRuntime):
 
     @at_work
     def _read_counters(self) -> None:
-        self._counters = _numbers(self.stages.simulator.diagnostics())
+        self._counters = numbers(self.stages.simulator.diagnostics())
 
     @at_work
     def _skip(self) -> None:
@@ -276,6 +281,6 @@ def run_gmi(gmi_class: type[GMI], runtime: GMIRuntime) -> None:
         runtime.stop()
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """The entries that are numbers, as floats."""
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float | Tensor)}

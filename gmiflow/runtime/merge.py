@@ -70,6 +70,8 @@ class TrainingMerger:
         if training.mode == "serve":
             simulating = [gmi for gmi in members if gmi.id in self._closing]
             self.serving = ServingStatistics(simulating, self.speed.warm_up)
+        acting = {stage.name for stage in training.stages if stage.role == "agent"}
+        self._acting = {gmi.id for gmi in members if acting.intersection(gmi.stages)}
         self._reached = {gmi.id: 0 for gmi in members if gmi.id not in self._closing}
         self._in_step = all(edge.on_full == "block" for edge in training.edges)
         self._first = min(self._closing)
@@ -109,7 +111,7 @@ class TrainingMerger:
     def _merge(self, iteration: int, reports: list[Progress]) -> Iteration:
         closing = [report for report in reports if report.gmi in self._closing]
         elsewhere = [report for report in reports if report.gmi not in self._closing]
-        collecting = elsewhere if elsewhere and self.serving is None else closing
+        collecting = closing if self.serving is not None else [r for r in reports if r.gmi in self._acting] or closing
         env_steps = sum(report.env_steps for report in reports)
         samples = sum(report.samples for report in reports)
         self.env_steps += env_steps

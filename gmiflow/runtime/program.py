@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gmiflow.plan import ChannelPlan, CollectivePlan, GMIPlan, TrainingPlan
+from gmiflow.plan import Cargo, ChannelPlan, CollectivePlan, GMIPlan, TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,3 +26,15 @@ class Program:
     collectives: tuple[CollectivePlan, ...]
     channels: tuple[ChannelPlan, ...] = ()
     members: tuple[int, ...] = ()
+
+    def carrying(self, cargo: Cargo) -> tuple[ChannelPlan, ...]:
+        """The channels of the training that carry rollouts, or steps."""
+        return tuple(channel for channel in self.channels if channel.carries == cargo)
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether a GMI that collects is started again when it is lost.
+
+        Not where its simulator is in another GMI: neither of the two can go on without the other.
+        """
+        return self.training.on_failure == "restart" and not self.carrying("step")

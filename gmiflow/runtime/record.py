@@ -40,15 +40,16 @@ def scalars(event: Iteration) -> dict[str, float]:
 
 
 def _channel_scalars(event: Iteration) -> dict[str, float | None]:
-    """Of a training whose agents and trainers are different GMIs: what crossed, who waited, how old it was."""
+    """Of a training whose roles are in different GMIs: what crossed, who waited, how old it was."""
+    channels: dict[str, float | None] = {f"channel/{name}": value for name, value in event.channels.items()}
     parts = sum(event.lags.values())
     if not parts:
-        return {}
+        return channels
     moved_mib = event.channels.get("received_bytes", 0.0) / 2**20
     return {
         "throughput/training_samples_per_s": event.samples / event.seconds if event.seconds > 0 else None,
         "channel/mib_per_s": moved_mib / event.seconds if event.seconds > 0 else None,
-        **{f"channel/{name}": value for name, value in event.channels.items()},
+        **channels,
         "staleness/mean": sum(int(lag) * count for lag, count in event.lags.items()) / parts,
         "staleness/max": max(map(int, event.lags)),
     }

@@ -72,7 +72,7 @@ class SavingRuntime(ABC):
         episodes, return_sum = self._since_checkpoint.tolist()
         self._since_checkpoint.zero_()
         slices = self._all_slices()
-        writer = self._writer(context.run_dir, only_training=control.size == context.program.gmis)
+        writer = self._writer(context.run_dir, only_training=context.whole_plan)
         if control.rank == 0:
             writer.begin(iteration)
         control.barrier()

@@ -20,7 +20,8 @@ from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.rollout import Rollout, Routes
-from gmiflow.runtime.execution.serve import ServeExecution, StepSimulator
+from gmiflow.runtime.execution.serve import ServeExecution
+from gmiflow.runtime.execution.single_steps import StepSimulator
 from gmiflow.runtime.latency import buckets
 from gmiflow.runtime.messages import Done, Progress
 from gmiflow.runtime.reporter import Reporter
@@ -31,9 +32,9 @@ __all__ = ["ServeRuntime", "SimulatorRuntime", "make_serving_runtime"]
 
 def make_serving_runtime(context: GMIContext, reporter: Reporter, clock: StageClock | None = None) -> GMIRuntime:
     """The runtime for what the GMI of a serve workflow holds: both roles, or one of them."""
-    if context.id in context.consumers:
+    if context.acting_links:
         return AgentServer(context, reporter, clock)
-    kind = SimulatorRuntime if context.id in context.producers else ServeRuntime
+    kind = SimulatorRuntime if context.asking_links else ServeRuntime
     return kind(context, reporter, clock)
 
 

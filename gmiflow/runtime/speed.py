@@ -30,7 +30,7 @@ def warm_up_of(training: TrainingPlan, *, on_gpu: bool) -> int:
     sets = 1
     if training.execution == "overlap" or training.mode == "serve":
         sets = 2
-    elif training.mapping == "ea_t":
+    elif training.mapping in ("ea_t", "dp_mp"):
         sets = min(max(edge.depth for edge in training.edges), training.max_staleness) + 1
     return WARM_UP + UNTIL_REPLAYED * sets
 

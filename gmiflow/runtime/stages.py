@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from gmiflow.api import Agent, Communicator, SharedTrainer, Simulator, StageContext, Trainer
 from gmiflow.plan import Role, StagePlan
 from gmiflow.runtime.charging import at_stage, charged
+from gmiflow.runtime.comm.channel.simulators import RemoteSimulator
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
+from gmiflow.runtime.execution.single_steps import StepAgent
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
 from gmiflow.runtime.foreign.simulator import ForeignSimulator
 from gmiflow.runtime.joint import JointSlice
@@ -45,13 +48,17 @@ class Stages:
 
     def close(self) -> None:
         """Release what the simulator holds; when that raises, the log says so, and the work that is done stays done."""
-        plan = self.simulator_plan
-        with at_stage(self.clock, plan):
-            try:
-                self.simulator.close()
-            except Exception as problem:  # user's code; a failure that is on its way must not be covered by this one
-                message = "%s:%d: `close` of the stage %s raised %s: %s"
-                logger.warning(message, plan.file, plan.line, plan.name, type(problem).__name__, problem, exc_info=True)
+        close_simulator(self.simulator, self.simulator_plan, self.clock)
+
+
+def close_simulator(simulator: Simulator, plan: StagePlan, clock: StageClock) -> None:
+    """See `Stages.close`."""
+    with at_stage(clock, plan):
+        try:
+            simulator.close()
+        except Exception as problem:  # user's code; a failure that is on its way must not be covered by this one
+            message = "%s:%d: `close` of the stage %s raised %s: %s"
+            logger.warning(message, plan.file, plan.line, plan.name, type(problem).__name__, problem, exc_info=True)
 
 
 def load_entry(entry: str, base: type[T]) -> type[T]:
@@ -126,7 +133,9 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     simulator_plan, agent_plan, trainer_plan = plans["simulator"], plans["agent"], plans["trainer"]
     wanted = {stage.role for stage in context.training.stages}
     elsewhere = trainer_plan is None and "trainer" in wanted
-    if simulator_plan is None or agent_plan is None or (elsewhere and not context.program.channels):
+    if apart := simulator_plan is None and bool(context.acting_links):
+        simulator_plan = next(stage for stage in context.training.stages if stage.role == "simulator")
+    if simulator_plan is None or agent_plan is None or (elsewhere and not context.consumers):
         raise error(NOT_SUPPORTED, f"the mapping {context.training.mapping} splits roles over GMIs")
     noise = _noise(context)
     communicator = context.collective()
@@ -140,6 +149,9 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
     agent.setup(_stage_context(context, agent_plan, communicator, noise, acting))
 
     simulator = _simulator(context, simulator_plan, communicator, noise, clock)
+    if apart:
+        stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
+        agent = StepAgent(agent, stream, planned=context.training.execution == "graph")
 
     trainer = None
     if trainer_plan is not None:
@@ -155,9 +167,12 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
 def _simulator(
     context: GMIContext, plan: StagePlan, communicator: Communicator, noise: CounterNoise, clock: StageClock
 ) -> Simulator:
-    """A simulator that is set up: in this interpreter or its own, or this GMI's part of one that is shared."""
+    """A simulator that is set up: in this interpreter or its own, in another GMI, or a part of one that is shared."""
     clock.enter(clock.index(plan.name))
-    if plan.python is not None:
+    if plan.name not in context.gmi.stages:
+        link = context.acting_links[0]
+        simulator = charged(RemoteSimulator(link, context.training, context.device, context.turn), plan, clock)
+    elif plan.python is not None:
         simulator = charged(ForeignSimulator(plan, context.training), plan, clock)
     elif context.joint is not None and load_entry(plan.entry, Simulator).joinable:
         simulator = charged(JointSlice(context.joint, lambda: _instance(plan, Simulator)), plan, clock)

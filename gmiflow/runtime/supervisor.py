@@ -72,7 +72,8 @@ class Supervisor:
         }
         self._start = time.monotonic()
         self._all_ready = False
-        restarted = {t.name for t in plan.trainings if t.on_failure == "restart" and t.mode != "serve"}
+        restarted = {t.name for t in plan.trainings if t.on_failure == "restart"}
+        restarted -= {c.training for c in plan.channels if c.carries == "step"}  # they meet in every step
         self._replaceable = {gmi for c in plan.channels if c.training in restarted for gmi in c.producers}
         self._server_alive = True
         progress = rendezvous.progress()

@@ -191,11 +191,37 @@ def test_cores_follow_the_shares_as_far_as_they_go(cores, copies, sizes, share):
         assert count == 1 or (count - 1) * size <= part * cores / copies + max(sizes)
 
 
-@pytest.mark.parametrize(("mapping", "reason"), [("e_at", "take turns there"), ("dp_mp", "whole rollouts instead")])
-def test_why_async_is_not_split_otherwise_is_said(mapping, reason):
-    problem = lowered(overrides=[("target.mapping", mapping)]).diagnostics[0]
-    assert (problem.code, problem.message) == ("E0501", f"mapping `{mapping}` is not supported yet")
-    assert reason in " ".join(problem.notes)
+def test_why_async_does_not_part_simulators_from_trainers_alone_is_said():
+    problem = lowered(overrides=[("target.mapping", "e_at")]).diagnostics[0]
+    assert (problem.code, problem.message) == ("E0501", "mapping `e_at` is for sync workflows")
+    assert "take turns there" in " ".join(problem.notes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "mapping", "numbers", "steps", "rollouts"),
+    [
+        ("sync", "e_at", {}, [(0, 2), (1, 3)], []),  # four cores
+        ("sync", "e_at", {"simulators": 3}, [(0, 3), (1, 4), (2, 5)], []),
+        ("sync", "dp_mp", {"gmi_per_gpu": 3}, [(0, 1)], [((1,), 2)]),
+        ("sync", "dp_mp", {"agents": 2, "trainers": 2}, [(0, 2), (1, 3)], [((2,), 4), ((3,), 5)]),
+        ("async", "dp_mp", {"agents": 2}, [(0, 2), (1, 3)], [((2, 3), 4)]),
+    ],
+)
+def test_simulators_apart_are_paired_with_their_agents(mode, mapping, numbers, steps, rollouts):
+    """A simulator gives 4 observations, a reward and two flags there, and gets one action back."""
+    text = SOURCE % (2, "block", "cpu", "")
+    if mode == "sync":
+        text = text.replace("async { max_staleness = 2 }", "sync").replace(" { depth = 3, on_full = block }", "")
+    given = {"target.mapping": mapping, **{f"target.{name}": str(count) for name, count in numbers.items()}}
+    options = Options(use_profiles=False, overrides=tuple(given.items()))
+    done = compile_file("split.gmi", options, text=text, hardware=Hardware(cores=4, gpus=()), stop_after="plan")
+    assert done.plan is not None, done.diagnostics
+    channels = {carries: [c for c in done.plan.channels if c.carries == carries] for carries in ("step", "rollout")}
+    assert [(c.producers[0], c.consumer) for c in channels["step"]] == steps
+    assert [(c.producers, c.consumer) for c in channels["rollout"]] == rollouts
+    assert [c.bytes for c in done.comm.channels if c.carries == "step"] == [
+        c.num_env * (4 * 4 + 4 + 1 + 1 + 4) for c in channels["step"]
+    ]
 
 
 A3C = SOURCE.replace("std.algo.ppo", "std.algo.a3c").replace("ppo.", "a3c.")

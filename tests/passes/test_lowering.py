@@ -89,14 +89,27 @@ def test_every_template_that_was_not_taken_has_a_reason():
     # Ant: 60 observations and 8 actions and a reward of 4 bytes, two flags of 1 byte: 278 bytes, of 4,096
     # environments in 16 steps.
     assert f"{278 * 4096 * 16 / 1e6:.3g} MB more" in reasons["e_at"]
-    assert reasons["e_at"].endswith("not supported by the runtime yet")
 
 
-@pytest.mark.parametrize("mapping", ["e_at", "dp_mp", "mp_dp"])
-def test_other_templates_are_refused_by_name(mapping):
-    compilation = lower(target__mapping=mapping)
+@pytest.mark.parametrize(("workflow", "mapping"), [("train", "mp_dp"), ("train_async", "e_at")])
+def test_templates_of_other_modes_are_refused_by_name(workflow, mapping):
+    compilation = lower(workflow=workflow, target__mapping=mapping)
     assert codes(compilation) == ["E0501"]
     assert mapping in compilation.diagnostics[-1].message
+
+
+@pytest.mark.parametrize(
+    ("mapping", "groups"),
+    [
+        ("dp_only", [("simulator", "agent", "trainer")]),
+        ("ea_t", [("simulator", "agent"), ("trainer",)]),
+        ("e_at", [("simulator",), ("agent", "trainer")]),
+        ("dp_mp", [("simulator",), ("agent",), ("trainer",)]),
+    ],
+)
+def test_every_template_of_sync_can_be_asked_for(mapping, groups):
+    mapped = lower(target__mapping=mapping).mapped
+    assert (mapped.template, mapped.origin, list(mapped.groups)) == (mapping, "given", groups)
 
 
 def test_a_gpu_gets_graphs_and_async_gets_overlap():

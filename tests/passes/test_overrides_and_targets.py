@@ -33,7 +33,7 @@ def test_auto_fits_every_where():
     [
         ((("target.backend", "mps"),), "E0503"),
         ((("target.gmi_per_gpu", "17"),), "E0502"),
-        ((("target.mapping", "e_at"),), "E0501"),
+        ((("target.mapping", "mp_dp"),), "E0501"),
     ],
 )
 def test_what_does_not_fit_the_target_points_at_the_target(overrides, code):

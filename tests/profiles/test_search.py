@@ -250,6 +250,9 @@ def test_the_critical_batch_follows_from_two_trainings():
         ("ea_t", {}, (2, 4)),  # one of either kind at least
         ("ea_t", {"agents": 2, "trainers": 1}, (3,)),
         ("ea_t", {"agents": 2}, (2, 4)),
+        ("e_at", {}, (2,)),  # pairs
+        ("dp_mp", {}, (3,)),  # a pair, and one that trains
+        ("dp_mp", {"simulators": 2, "trainers": 2}, (6,)),
         ("dp_only", {}, (1, 2, 4)),
     ],
 )

@@ -73,7 +73,7 @@ def _prepare(
     groups = {c.name: LocalGroup(c.name, c.members, timeout_s=PATIENCE_S) for c in plan.collectives}
     control = {}
     for gmi in plan.gmis:
-        trainers = tuple(sorted({c.consumer for c in plan.channels if c.training == gmi.training}))
+        trainers = tuple(sorted({c.consumer for c in program_of(plan, gmi.id).carrying("rollout")}))
         applies = plan.training(gmi.training).update == "apply" and gmi.id in trainers
         alone = trainers if applies else program_of(plan, gmi.id).members or (gmi.id,)
         own = next((c.members for c in plan.collectives if gmi.id in c.members), alone)

@@ -26,9 +26,10 @@ class Launcher:
         iterations: int = 1000,
         python: str = "",
         interrupt_s: float = 600.0,
+        mapping: str = "dp_only",
     ) -> None:
         environment = {**os.environ, leftovers.MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)}
-        arguments = [str(base), str(gmis), simulator, str(iterations), str(interrupt_s), python]
+        arguments = [str(base), str(gmis), simulator, str(iterations), str(interrupt_s), python, mapping]
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "launcher.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
         )

@@ -1,6 +1,6 @@
 """A launcher process for tests that send it signals.
 
-``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S PYTHON``
+``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S PYTHON MAPPING``
 
 Prints one line per event, so that a test knows when to act, and ends with the run's exit code. With a PYTHON, the
 simulator is that of `hosted_mass` whose parameter `odd` is SIMULATOR, in that interpreter.
@@ -12,7 +12,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from plans import launch_plan, training_plan, write_programs
+from plans import apart_plan, launch_plan, training_plan, write_programs
 
 from gmiflow.runtime.events import Event, Failure, Iteration
 from gmiflow.runtime.launch import run_plan
@@ -42,7 +42,8 @@ def main() -> None:
         training = dataclasses.replace(training, stages=(hosted, *training.stages[1:]))
     else:
         training = training_plan(simulator=simulator, iterations=iterations)
-    plan = launch_plan(training, gmis=gmis)
+    mapping = sys.argv[7]
+    plan = launch_plan(training, gmis=gmis) if mapping == "dp_only" else apart_plan(training, mapping, pairs=gmis)
     programs = write_programs(plan, base / "programs")
     limits = Limits(collective_s=600, interrupt_s=float(sys.argv[5]))
     sys.exit(run_plan(plan, programs, base / "run", on_event=say, limits=limits).exit_code)

@@ -205,10 +205,51 @@ def serve_plan(mapping: Any = "dp_only", *, simulators: int = 1, agents: int = 1
             env_offset=gmi.env_offset,
             num_env=gmi.num_env,
             groups=STEP_GROUPS,
+            carries="step",
         )
         for gmi in (gmis[:simulators] if mapping != "dp_only" else [])
     ]
     return dataclasses.replace(whole, gmis=tuple(gmis), channels=tuple(channels), collectives=())
+
+
+RESULT_GROUPS = (("sim.obs", "sim.reward", "sim.terminated", "sim.truncated"), ("actor.action",))
+
+
+def apart_plan(training: TrainingPlan, mapping: Any, *, pairs: int = 1, trainers: int = 1) -> LaunchPlan:
+    """A training whose simulators are in GMIs of their own, which come first: `e_at`, or `dp_mp`."""
+    training = dataclasses.replace(training, mapping=mapping)
+    if mapping == "e_at":
+        whole = launch_plan(training, gmis=pairs)
+        rest = [dataclasses.replace(gmi, stages=("actor", "learner")) for gmi in whole.gmis]
+    else:
+        whole = split_plan(training, agents=pairs, trainers=trainers)
+        whole = dataclasses.replace(whole, trainings=(dataclasses.replace(whole.trainings[0], mapping=mapping),))
+        rest = [dataclasses.replace(gmi, stages=("actor",)) for gmi in whole.gmis[:pairs]] + list(whole.gmis[pairs:])
+    gmis = [dataclasses.replace(gmi, stages=("sim",)) for gmi in whole.gmis[:pairs]] + [
+        dataclasses.replace(gmi, id=gmi.id + pairs, program=f"gmi_{gmi.id + pairs:02d}.py") for gmi in rest
+    ]
+    steps = [
+        ChannelPlan(
+            name=f"{training.name}.step.{gmi.id}",
+            training=training.name,
+            kind="host",
+            producers=(gmi.id,),
+            consumer=gmi.id + pairs,
+            depth=1,
+            on_full="block",
+            env_offset=gmi.env_offset,
+            num_env=gmi.num_env,
+            groups=RESULT_GROUPS,
+            carries="step",
+        )
+        for gmi in gmis[:pairs]
+    ]
+    rollouts = [
+        dataclasses.replace(c, producers=tuple(g + pairs for g in c.producers), consumer=c.consumer + pairs)
+        for c in whole.channels
+    ]
+    collectives = [dataclasses.replace(c, members=tuple(g + pairs for g in c.members)) for c in whole.collectives]
+    return dataclasses.replace(whole, gmis=tuple(gmis), channels=(*steps, *rollouts), collectives=tuple(collectives))
 
 
 def _serving(plan: LaunchPlan, training: str) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from gmiflow.hardware import Hardware
 from gmiflow.pipeline import Options, compile_file
 from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.core import GMIRuntime
+from gmiflow.runtime.execution.single_steps import StepAgent
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"num_env": "16", "horizon": "4", "iterations": "8", "seed": "3"}
@@ -96,6 +97,18 @@ def test_joint_rollouts_too(monkeypatch, tmp_path, eager, execution: str) -> Non
     assert reports[0] == eager[1]
     assert torch.equal(weights(runtimes[0]), eager[0])
     assert not torch.equal(weights(runtimes[1]), eager[0])
+
+
+@pytest.mark.parametrize(("mapping", "gmis"), [("e_at", "2"), ("dp_mp", "3")])
+def test_single_steps_where_simulators_are_apart_too(monkeypatch, eager, mapping: str, gmis: str) -> None:
+    """Graphs of `step` on one side, of `act` on the other: one begins a rollout, one goes on."""
+    record_parts(monkeypatch)
+    runtimes, reports = ran(plan_of("graph", **{"target.mapping": mapping, "target.gmi_per_gpu": gmis}))
+    agent = runtimes[1].stages.agent
+    assert isinstance(agent, StepAgent)
+    assert [part._calls for part in agent._parts.values()] == [8, 8 * 3]
+    assert reports[1] == eager[1]
+    assert torch.equal(weights(runtimes[1]), eager[0])
 
 
 @pytest.mark.parametrize("mapping", ["dp_only", "mp_dp"])

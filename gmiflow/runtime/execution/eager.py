@@ -16,6 +16,7 @@ from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.joint import JointCollect, Share
 from gmiflow.runtime.execution.replay import Part, Span
 from gmiflow.runtime.execution.rollout import Rollout, Routes, check_metrics
+from gmiflow.runtime.execution.single_steps import StepAgent
 from gmiflow.runtime.execution.statistics import StatisticsQueue
 from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.stages import Stages
@@ -86,6 +87,8 @@ class EagerExecution:
         """Release the graphs, before the stages and the groups whose work they hold."""
         for part in self.parts():
             part.close()
+        if isinstance(self._stages.agent, StepAgent):
+            self._stages.agent.close()
 
     def start(self, *, resumed: bool) -> None:
         """Start all environments, or only look at them when their state came from a checkpoint."""
@@ -125,7 +128,12 @@ class EagerExecution:
     @property
     def lowering(self) -> dict[str, str]:
         """How each part runs: "graph", "eager" as planned, or "eager: " and the reason."""
-        return {"collect": self._collecting.lowering, "learn": self._learning.lowering}
+        return {**self._collect_lowering(), "learn": self._learning.lowering}
+
+    def _collect_lowering(self) -> dict[str, str]:
+        """Of a rollout, or of what a step of it does here where the simulator is in another GMI."""
+        agent = self._stages.agent
+        return {"infer": agent.lowering} if isinstance(agent, StepAgent) else {"collect": self._collecting.lowering}
 
     def _learn_from(self, rollout: Rollout) -> Mapping[str, Tensor]:
         """One update from a rollout."""

@@ -16,6 +16,7 @@ from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.replay import Part
 from gmiflow.runtime.execution.rollout import Rollout
+from gmiflow.runtime.execution.single_steps import StepAgent
 from gmiflow.runtime.joint import JointSlice
 from gmiflow.runtime.stages import Stages
 
@@ -45,6 +46,8 @@ class GraphExecution(EagerExecution):
 
 def collect_obstacle(stages: Stages) -> str:
     """Why a rollout cannot be captured, or ""."""
+    if isinstance(stages.agent, StepAgent):
+        return "the simulator is in another GMI"
     simulator = stages.simulator.whole if isinstance(stages.simulator, JointSlice) else stages.simulator
     if not simulator.capturable:
         return f"{type(simulator).__name__}.step may wait for the device (capturable is False)"

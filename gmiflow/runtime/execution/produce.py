@@ -59,7 +59,7 @@ class ProducerExecution(EagerExecution):
     @property
     def lowering(self) -> dict[str, str]:
         """As `EagerExecution.lowering`, of the rollout alone."""
-        return {"collect": self._collecting.lowering}
+        return self._collect_lowering()
 
     def collect(self) -> None:
         """Collect into the storage whose turn it is."""

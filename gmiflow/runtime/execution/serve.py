@@ -7,10 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from gmiflow.api import Ports, Simulator, StageContext
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
@@ -99,60 +97,3 @@ class ServeExecution(EagerExecution):
             collector.store(rollout, step, simulator.step(inputs))
             timer.mark(step + 1)
         collector.count(rollout)
-
-
-class StepSimulator(Simulator):
-    """A simulator whose every step is one CUDA graph: where actions come from another GMI, a rollout cannot be one.
-
-    Everything but `step` goes to the simulator that it wraps. The actions must be the same tensors in every step.
-    """
-
-    def __init__(self, simulator: Simulator, stream: torch.cuda.Stream | None) -> None:
-        """Wrap ``simulator``, which works on ``stream``; None without a GPU."""
-        self._simulator = simulator
-        self._stream = stream
-        self._part: Part[Ports] | None = None
-        self._reason = "" if stream is not None else "no CUDA device"
-        if not simulator.capturable:
-            self._reason = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
-
-    @property
-    def lowering(self) -> str:
-        """How a step runs; see `Part.lowering`."""
-        return f"eager: {self._reason}" if self._reason else "graph"
-
-    def setup(self, context: StageContext) -> None:
-        """Nothing: it is set up."""
-
-    def reset(self) -> Ports:
-        """As the simulator's."""
-        return self._simulator.reset()
-
-    def step(self, inputs: Ports) -> Ports:
-        """One step; ``inputs`` count at the first call only."""
-        if self._part is None:
-            step = functools.partial(self._simulator.step, inputs)
-            self._part = Part("simulate", step, stream=self._stream, reason=self._reason, timed=False)
-        return self._part()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """As the simulator's."""
-        return self._simulator.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """As the simulator's."""
-        self._simulator.load_state_dict(state)
-
-    def observe(self) -> Ports:
-        """As the simulator's."""
-        return self._simulator.observe()
-
-    def diagnostics(self) -> dict[str, Any]:
-        """As the simulator's."""
-        return self._simulator.diagnostics()
-
-    def close(self) -> None:
-        """Release the graph, then the simulator."""
-        if self._part is not None:
-            self._part.close()
-        self._simulator.close()

@@ -32,8 +32,9 @@ class AgentRuntime(GMIRuntime):
             GMIError: also E0704, E0705.
         """
         context = self.context
+        links = context.rollout_links
         self._migrator = Migrator(
-            context.links,
+            links,
             env_offset=context.gmi.env_offset,
             num_env=context.gmi.num_env,
             max_staleness=context.training.max_staleness,
@@ -42,8 +43,8 @@ class AgentRuntime(GMIRuntime):
         self._version = -1
         self._wait_s = 0.0
         self._moved_bytes = self._dropped = 0
-        self._fed_trainer = context.links[0].plan.consumer
-        self._drops = any(link.plan.on_full == "drop_oldest" for link in context.links)
+        self._fed_trainer = links[0].plan.consumer
+        self._drops = any(link.plan.on_full == "drop_oldest" for link in links)
         super().setup()
         self._board = WeightsReader(
             context.training.name,
@@ -178,6 +179,7 @@ class AgentRuntime(GMIRuntime):
     def _completed(self, progress: Progress) -> Progress:
         """Without samples and metrics of a trainer, with what the channels did."""
         channels = {
+            **super()._completed(progress).channels,
             "agent_wait_s": self._wait_s,
             "sent_bytes": float(self._migrator.bytes - self._moved_bytes),
             "dropped": float(self._migrator.dropped - self._dropped),

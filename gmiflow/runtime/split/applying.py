@@ -36,7 +36,7 @@ def open_ledger(context: GMIContext) -> Ledger:
         training.name,
         f"{context.weights_path}.ledger",
         context.consumers,
-        slots=context.links[0].ring.shape.slots,
+        slots=context.rollout_links[0].ring.shape.slots,
         max_staleness=training.max_staleness,
         timeout_s=context.timeout_s,
     )

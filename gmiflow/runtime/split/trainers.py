@@ -74,7 +74,7 @@ class TrainerRuntime(GMIRuntime):
             context.producers,
             self._trainer.weights(),
             start=self.iteration,
-            replaceable=training.on_failure == "restart",
+            replaceable=context.program.replaceable,
             timeout_s=context.timeout_s,
         )
 

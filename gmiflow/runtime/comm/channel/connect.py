@@ -54,16 +54,16 @@ def _open(
     stack: contextlib.ExitStack,
 ) -> Link:
     training = program.training
-    serves = training.mode == "serve"
-    kinds = step_kinds(training) if serves else Dispenser(training).kinds
-    layout = SlotLayout(kinds, plan.groups, horizon=1 if serves else training.horizon, num_env=plan.num_env)
+    steps = plan.carries == "step"
+    kinds = step_kinds(training) if steps else Dispenser(training).kinds
+    layout = SlotLayout(kinds, plan.groups, horizon=1 if steps else training.horizon, num_env=plan.num_env)
     shape = RingShape(
         name=plan.name,
         producers=plan.producers,
         consumer=plan.consumer,
-        slots=min(plan.depth, training.max_staleness) + 1,
+        slots=1 if steps else min(plan.depth, training.max_staleness) + 1,
         drop=plan.on_full == "drop_oldest",
-        replaceable=training.on_failure == "restart" and not serves,
+        replaceable=program.replaceable,
         where="device" if plan.kind == "ipc" else "host",
     )
     member = program.gmi.id

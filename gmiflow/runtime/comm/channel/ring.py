@@ -15,6 +15,7 @@ import fcntl
 import os
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -30,6 +31,7 @@ __all__ = ["Ring", "RingShape"]
 
 _RELEASED, _TAKEN = 0, 16  # of the consumer; 128 bytes apart
 _HANDLE, _HANDLE_WORDS, _SHOWN = 32, 8, 40  # of the consumer of a ring on a device
+_COMMAND = 41  # of a consumer that asks
 _PUBLISHED, _DROPPED = 0, 16  # of a producer
 WORD = 8
 
@@ -198,6 +200,15 @@ class Ring:
         self._fence()
         return True
 
+    @property
+    def command(self) -> int:
+        """What the consumer asks for with the slot that it has given back."""
+        return self.consumer.words[_COMMAND]
+
+    def beside(self, suffix: str) -> Path:
+        """Where a file of this ring's members may lie, in shared memory; the consumer removes it."""
+        return self._segment.path.with_name(self._segment.path.name + suffix)
+
     # ---- consumer ---------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
@@ -240,6 +251,11 @@ class Ring:
         self._own.leave()  # who waits for this consumer learns of it, and goes, too
         users = self.producers
         return wait_until(lambda: all(p.gone or not p.attached for p in users), timeout_s)
+
+    def ask(self, command: int) -> None:
+        """Give back the slot, and say what to do with it."""
+        self.consumer.words[_COMMAND] = command
+        self._release()
 
     def release(self) -> None:
         """Give back the slot that was read; in drop mode it was given back when it was copied."""

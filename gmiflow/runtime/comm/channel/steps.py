@@ -1,4 +1,7 @@
-"""Steps that cross between two GMIs: one simulates and asks for actions, the other one has the agent.
+"""Steps that cross between two GMIs: one simulates, the other one has the agent.
+
+Here in serving, where the one that simulates asks for actions; in training the one with the agent asks for steps
+(`simulators`), through the same slot.
 
 The channel is a ring of one slot. The simulator's GMI puts observations in and publishes; the agent's GMI writes the
 actions into the same slot and gives it back. Where the slot is on the device of the GMI nothing else is copied.
@@ -18,17 +21,18 @@ from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.channel.dispenser import Kind
 from gmiflow.runtime.comm.channel.migrator import Link, copy_all
 from gmiflow.runtime.comm.channel.presence import wait_for
-from gmiflow.runtime.execution.rollout import Field, Routes, fields_of
+from gmiflow.runtime.execution.rollout import STATISTICS, Field, Routes, fields_of
+from gmiflow.runtime.execution.types import TensorType
 from gmiflow.runtime.turn import Turn
 
-__all__ = ["RemoteAgent", "Seat", "step_kinds"]
+__all__ = ["STEP_YIELDS", "RemoteAgent", "Seat", "Slot", "ports_of", "results_of", "step_kinds", "taken", "wires_of"]
 
 STEP_YIELDS = 1000
 """Times that a core is offered to others before a wait within a step sleeps: answers come within a step's time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class Wire:
     """One tensor that crosses: where it comes from, and the in port that it belongs to."""
 
     field: Field
@@ -38,24 +42,38 @@ class _Wire:
 def step_kinds(training: TrainingPlan) -> tuple[Kind, ...]:
     """What crosses between simulator and agent in a step, in the order of the edges; each kind is [1, num_env, ...]."""
     routes = Routes(training)
-    fields = [wire.field for source in (routes.simulator, routes.agent) for wire in _wires(training, source)]
-    return tuple(Kind(field, True) for field in dict.fromkeys(fields))
+    there, back = ([wire.field for wire in wires_of(training, source)] for source in (routes.simulator, routes.agent))
+    fields = [*there, *results_of(training), *back]
+    return tuple(Kind(field, True) for field in {field.label: field for field in fields}.values())
 
 
-def _wires(training: TrainingPlan, source: str) -> tuple[_Wire, ...]:
-    """What the stage ``source`` gives to the other one of the loop."""
+def results_of(training: TrainingPlan) -> list[Field]:
+    """What else a simulator gives in a step: for the trainer, and for the sums over episodes.
+
+    Nothing in serving, where the GMI that simulates counts its episodes itself.
+    """
+    if training.mode == "serve":
+        return []
+    routes = Routes(training)
+    results = [field for edge in routes.trainer_edges() for field in fields_of(edge) if field.stage == routes.simulator]
+    counted = [Field(routes.simulator, port, None, TensorType.parse(text)) for port, text in STATISTICS.items()]
+    return list({field.label: field for field in (*counted, *results)}.values())
+
+
+def wires_of(training: TrainingPlan, source: str) -> tuple[Wire, ...]:
+    """What the stage ``source`` gives to the other one of the loop in a step."""
     routes = Routes(training)
     other = routes.agent if source == routes.simulator else routes.simulator
     edges = [edge for edge in training.edges if edge.target.partition(".")[0] == other]
     return tuple(
-        _Wire(field, edge.target.partition(".")[2])
+        Wire(field, edge.target.partition(".")[2])
         for edge in edges
         for field in fields_of(edge)
         if field.stage == source
     )
 
 
-class _Slot:
+class Slot:
     """The slot of a channel as tensors of one step, by the label of their field.
 
     Attributes:
@@ -115,10 +133,10 @@ class RemoteAgent(Agent):
         """Ask through ``link``."""
         routes = Routes(training)
         self._link, self._turn = link, turn
-        self._slot = _Slot(link, device)
-        self._wires = _wires(training, routes.simulator)
-        fields = (wire.field for wire in _wires(training, routes.agent))
-        self._actions = _ports((field.port, field.field, self._slot.back[field.label]) for field in fields)
+        self._slot = Slot(link, device)
+        self._wires = wires_of(training, routes.simulator)
+        fields = (wire.field for wire in wires_of(training, routes.agent))
+        self._actions = ports_of((field.port, field.field, self._slot.back[field.label]) for field in fields)
         self.wait_s = 0.0
         self.bytes = 0
 
@@ -137,7 +155,7 @@ class RemoteAgent(Agent):
             GMIError: E0704, E0705 when the other GMI is gone or late.
         """
         for wire in self._wires:
-            self._slot.there[wire.field.label].copy_(_taken(inputs, wire))
+            self._slot.there[wire.field.label].copy_(taken(inputs, wire))
         self._slot.put_there()
         ring = self._link.ring
         ring.publish(0)
@@ -173,10 +191,10 @@ class Seat:
         self.gmi = link.plan.producers[0]
         self.answers = 0
         self._link, self._agent, self._device = link, agent, device
-        self._slot = _Slot(link, device)
-        asked = _wires(training, routes.simulator)
-        self._inputs = _ports((wire.port, wire.field.field, self._slot.there[wire.field.label]) for wire in asked)
-        self._outputs = tuple(wire.field for wire in _wires(training, routes.agent))
+        self._slot = Slot(link, device)
+        asked = wires_of(training, routes.simulator)
+        self._inputs = ports_of((wire.port, wire.field.field, self._slot.there[wire.field.label]) for wire in asked)
+        self._outputs = tuple(wire.field for wire in wires_of(training, routes.agent))
         self._act = lower(self._compute)
 
     @property
@@ -219,7 +237,7 @@ class Seat:
             self._slot.back[field.label].copy_(value)
 
 
-def _ports(values: Iterable[tuple[str, str | None, Tensor]]) -> dict[str, Tensor | Mapping[str, Tensor]]:
+def ports_of(values: Iterable[tuple[str, str | None, Tensor]]) -> dict[str, Tensor | Mapping[str, Tensor]]:
     """Ports from (port, field of its record or None, tensor)."""
     found: dict[str, Tensor | Mapping[str, Tensor]] = {}
     for port, name, value in values:
@@ -230,7 +248,7 @@ def _ports(values: Iterable[tuple[str, str | None, Tensor]]) -> dict[str, Tensor
     return found
 
 
-def _taken(inputs: Ports, wire: _Wire) -> Tensor:
+def taken(inputs: Ports, wire: Wire) -> Tensor:
     """The tensor of a wire in what an agent is given."""
     value = inputs[wire.port]
     return value[wire.field.field] if wire.field.field is not None else cast("Tensor", value)  # type: ignore[index]

@@ -1,0 +1,129 @@
+"""The part of a split mapping that simulates alone, in training: it does what the GMI with its agent asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gmiflow.api import Simulator
+from gmiflow.runtime.at_work import at_work
+from gmiflow.runtime.checkpoint import CheckpointReader
+from gmiflow.runtime.comm.channel.simulators import SimulatorSeat
+from gmiflow.runtime.core import GMIRuntime, numbers
+from gmiflow.runtime.execution.clock import RUNTIME
+from gmiflow.runtime.execution.single_steps import StepSimulator
+from gmiflow.runtime.messages import Done, Progress, Ready
+from gmiflow.runtime.stages import build_simulator, close_simulator
+
+__all__ = ["SteppedRuntime"]
+
+
+class SteppedRuntime(GMIRuntime):
+    """The simulator alone. An iteration is over with its last step; the other GMI decides about everything else."""
+
+    @at_work
+    def setup(self) -> None:
+        """Build the simulator, and say so.
+
+        Raises:
+            GMIError: E0707 to E0710.
+        """
+        start = time.perf_counter()
+        context, training = self.context, self.context.training
+        simulator, self._plan = build_simulator(context, self.clock)
+        lowering = "eager"
+        if training.execution == "graph":
+            stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
+            simulator = steps = StepSimulator(simulator, stream)
+            lowering = steps.lowering
+        self._simulator: Simulator = simulator
+        self._seat = SimulatorSeat(context.asking_links[0], training, simulator, context.device, context.turn)
+        self._told_wait_s, self._step_s = 0.0, 0.0
+        if context.resume is not None:
+            self.iteration = CheckpointReader(context.resume).meta.iteration
+        self._seat.open()
+        setup_s = time.perf_counter() - start
+        self.clock.take()
+        ready = Ready(gmi=context.id, iteration=self.iteration, setup_s=setup_s, lowering={"simulate": lowering})
+        self._reporter.send(ready)
+
+    def iterations(self) -> Iterator[int]:
+        """The numbers of the iterations, until the other GMI needs no more."""
+        self._restart_clock()
+        while not self._seat.ended:
+            before = self._seat.steps
+            yield self.iteration + 1
+            if self._seat.steps > before:
+                self._finish_iteration()
+
+    @at_work
+    def collect(self) -> None:
+        """Do what is asked for, until as many steps as a rollout has are made."""
+        wanted = self._seat.steps + self.context.training.horizon
+        while self._seat.steps < wanted and not self._seat.ended:
+            self._seat.await_command()
+            self.clock.enter(self.clock.index(self._plan.name))
+            start = time.perf_counter()
+            self._seat.answer()
+            self._step_s += time.perf_counter() - start
+            self.clock.enter(RUNTIME)
+
+    def learn(self) -> Mapping[str, Tensor]:
+        """Nothing: the trainer is elsewhere."""
+        return {}
+
+    def finish(self) -> None:
+        """Say goodbye."""
+        self._reporter.send(Done(gmi=self.context.id, iteration=self.iteration, stopped=False, checksum=""))
+
+    def stop(self) -> None:
+        """Close the simulator and leave the channel."""
+        self._close()
+        for link in self.context.links:
+            link.close()
+
+    @at_work
+    def _close(self) -> None:
+        if hasattr(self, "_simulator"):
+            close_simulator(self._simulator, self._plan, self.clock)
+
+    def _finish_iteration(self) -> None:
+        self.iteration += 1
+        now = time.perf_counter()
+        iteration_s, self._reported_s = now - self._reported_s, now
+        waited, self._told_wait_s = self._seat.wait_s - self._told_wait_s, self._seat.wait_s
+        step_s, self._step_s = self._step_s, 0.0
+        moved = self._seat.payload_bytes * self.context.training.horizon
+        self._reporter.send(
+            Progress(
+                gmi=self.context.id,
+                iteration=self.iteration,
+                env_steps=0,
+                iteration_s=iteration_s,
+                collect_s=step_s,
+                learn_s=0.0,
+                communicate_s=waited,
+                episodes=0,
+                return_sum=0.0,
+                length_sum=0.0,
+                stage_s=self.clock.take(),
+                metrics={},
+                diagnostics=self._diagnostics(False),
+                channels={"simulator_wait_s": waited, "moved_bytes": float(moved)},
+            )
+        )
+
+    @at_work
+    def _read_counters(self) -> None:
+        self._counters = numbers(self._simulator.diagnostics())
+
+    def _settle(self) -> None:
+        """Every step has waited for the device."""
+
+    @property
+    def _policy(self) -> nn.Module:
+        """Nothing to train here."""
+        return nn.Module()
