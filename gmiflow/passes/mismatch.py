@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gmiflow.diagnostics import Edit, Fix
 from gmiflow.passes.operators import a_type
 from gmiflow.passes.report import Report
 from gmiflow.passes.values import Typed, ValueType, show
@@ -17,10 +18,15 @@ def report_mismatch(expression: ast.Expression, typed: Typed, expected: ValueTyp
     """Report that an expression does not have the type that is expected."""
     if expected.kind == "quantity" and typed.type.kind in ("int", "float", "quantity"):
         dimension = DIMENSIONS[expected.dimension]
-        units = ", ".join(f"`{unit}`" for unit, (of, _) in UNITS.items() if of == expected.dimension)
+        units = [unit for unit, (of, _) in UNITS.items() if of == expected.dimension]
         found = DIMENSIONS[typed.type.dimension] if typed.type.dimension else "a number without unit"
         message = f"expected {dimension}, found {found}"
-        report.add("E0305", message, expression.span, notes=[f"units of {expected.dimension}: {units}"])
+        note = f"units of {expected.dimension}: {', '.join(f'`{unit}`' for unit in units)}"
+        text = expression.span.text
+        bare = not typed.type.dimension and _NUMBER.fullmatch(text) is not None
+        written = [f"{text} {unit}" for unit in units] if bare else []
+        fixes = tuple(Fix(title=f"write `{w}`", edits=(Edit(span=expression.span, text=w),)) for w in written)
+        report.add("E0305", message, expression.span, notes=[note], fixes=fixes)
         return
     found = a_type(typed.type)
     if expected.kind == "int" and typed.type.kind == "float":

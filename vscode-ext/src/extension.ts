@@ -179,9 +179,11 @@ export class Server {
   }
 
   private async complain(message: string): Promise<void> {
-    const setting = "Choose Interpreter";
-    const chosen = await vscode.window.showErrorMessage(message, setting, "Show Output");
-    if (chosen === setting) {
+    const [setting, again] = ["Choose Interpreter", "Try Again"];
+    const chosen = await vscode.window.showErrorMessage(message, setting, again, "Show Output");
+    if (chosen === again) {
+      await this.restart();
+    } else if (chosen === setting) {
       await vscode.commands.executeCommand("workbench.action.openSettings", "gmiflow.interpreter");
     } else if (chosen !== undefined) {
       this.output.show();
