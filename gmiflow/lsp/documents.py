@@ -100,7 +100,10 @@ class Documents(Files):
 
     def at(self, path: Path) -> Document | None:
         """The open document of a file."""
-        return self._by_path.get(os.path.realpath(path))
+        try:
+            return self._by_path.get(os.path.realpath(path))
+        except ValueError:  # no name that a file can have: half a character, for example
+            return None
 
     def open(self, uri: str, version: int, text: str) -> Document:
         """Open a document, or replace its content."""
@@ -189,6 +192,10 @@ class Documents(Files):
                 folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS and not f.startswith("."))
                 found += [Path(here, name) for name in sorted(names) if name.endswith(".gmi")]
         return found
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is such a file, be it only in a buffer that was never saved."""
+        return self.at(path) is not None or path.is_file()
 
     def parsed(self, path: Path, name: str, text: str | None = None) -> Parsed | Diagnostic:
         """A file's syntax tree: of its buffer when it is open, else of the disk's content."""

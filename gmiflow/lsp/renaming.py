@@ -131,6 +131,10 @@ class _Changed(Files):
         self._files = files
         self._texts = texts
 
+    def exists(self, path: Path) -> bool:
+        """Whether there is such a file."""
+        return self._files.exists(path)
+
     def parsed(self, path: Path, name: str, text: str | None = None) -> Parsed | Diagnostic:
         """A file's new text where it has one."""
         new = text if text is not None else self._texts.get(os.path.realpath(path))

@@ -50,6 +50,10 @@ class Unit:
 class Files:
     """Where files come from: the disk. An editor puts its buffers in front, and keeps what it has parsed."""
 
+    def exists(self, path: Path) -> bool:
+        """Whether there is such a file."""
+        return path.is_file()
+
     def parsed(self, path: Path, name: str, text: str | None = None) -> Parsed | Diagnostic:
         """A file's syntax tree, or why it cannot be read.
 
@@ -241,7 +245,7 @@ class Loader:
             self._report.add("E0203", "imports are paths relative to this file", item.target_span)
             return None
         path = unit.folder / file
-        if not path.is_file():
+        if not self._files.exists(path):
             folder = file[: file.rfind("/") + 1]
             near = [f"{folder}{sibling.name}" for sibling in _sibling_files(path)]
             quoted = item.target_span

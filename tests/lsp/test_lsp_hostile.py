@@ -6,10 +6,13 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lsp_files import Editor
 from waiting import PATIENCE_S
 
@@ -136,7 +139,7 @@ ODD = [
 @pytest.mark.parametrize("uri", ODD, ids=range(len(ODD)))
 def test_documents_with_odd_names(uri):
     editor = Editor()
-    editor.files.open(uri, 1, 'edition 1\nimport "./\U0001f980.gmi"\nimport "./none.gmi" as b\nparam x : int = b.y\n')
+    editor.files.open(uri, 1, 'edition 1\nimport "./\ud83e.gmi"\nimport "./none.gmi" as b\nparam x : int = b.y\n')
     analysis = editor.analyses.of(uri)
     assert [d.code for d in problems.diagnostics(analysis)] == ["E0203", "E0203"]
     here = analysis.document.lines.position(analysis.text.index("x :"))
@@ -174,3 +177,59 @@ def test_only_documents_that_use_a_changed_one_are_checked_again(tmp_path):
     editor.files.forget_listing()  # the client says that a file changed
     assert [d.code for d in problems.diagnostics(lost)] == ["E0203"]
     assert problems.diagnostics(editor.analyses.of(lost.document.uri)) == []
+
+
+NAMES = ("a", "b", "c")
+TEXTS = (
+    "edition 1\nparam x : int = 1\n",
+    "edition 1\nparam x : int = true\n",
+    "edition 1\nparam y : int = 2\n",
+    'edition 1\nimport "./b.gmi"\nparam x : int = b.x\n',
+    'edition 1\nimport "./c.gmi"\nparam x : int = c.x\n',
+    'edition 1\nimport "./a.gmi"\nimport "./c.gmi" as see\nparam x : int = see.x\n',
+    "edition 1\nparam x : \0\n",
+    "param",
+)
+STEPS = st.tuples(st.sampled_from(NAMES), st.sampled_from(("open", "close", "write", "remove")), st.sampled_from(TEXTS))
+
+
+def said(editor: Editor, path: Path) -> list[tuple[str, str]] | None:
+    analysis = editor.analyses.of(uri_of(path))
+    return [(d.code, d.message) for d in problems.diagnostics(analysis)] if analysis is not None else None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEPS, max_size=12))
+def test_what_is_kept_says_what_a_new_server_would_say(steps):
+    """Whatever is opened, closed, written and removed, in files that import each other."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, opened = Path(name), dict[str, str]()
+        editor = Editor(folder)
+        for file, step, text in steps:
+            path = folder / f"{file}.gmi"
+            if step == "open":
+                opened[file] = text
+                editor.files.open(uri_of(path), 1, text)
+            elif step == "close":
+                opened.pop(file, None)
+                editor.files.close(uri_of(path))
+                editor.analyses.forget(uri_of(path))
+            else:
+                path.write_text(text) if step == "write" else path.unlink(missing_ok=True)
+                editor.files.forget_listing()
+            fresh = Editor(folder)
+            for other, content in opened.items():
+                fresh.files.open(uri_of(folder / f"{other}.gmi"), 1, content)
+            for other in NAMES:
+                assert said(editor, folder / f"{other}.gmi") == said(fresh, folder / f"{other}.gmi")
+            kept = {(i.file, tuple(i.unit.names)) for i in editor.analyses.indexes()}
+            assert kept == {(i.file, tuple(i.unit.names)) for i in fresh.analyses.indexes()}
+
+
+def test_a_file_that_was_never_saved_can_be_imported(tmp_path):
+    editor = Editor(tmp_path)
+    user = editor.open(tmp_path / "a.gmi", 'edition 1\nimport "./b.gmi"\nparam x : int = b.y\n')
+    assert [code for code, _ in said(editor, user.document.path)] == ["E0203"]
+    editor.open(tmp_path / "b.gmi", "edition 1\nparam y : int = 2\n")
+    assert editor.analyses.users_of(tmp_path / "b.gmi") == [uri_of(tmp_path / name) for name in ("a.gmi", "b.gmi")]
+    assert said(editor, user.document.path) == []
