@@ -45,3 +45,20 @@ def test_what_both_workflows_share_is_said_once(tmp_path):
     done = check("two.gmi", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("error[") == 1
+
+
+def test_every_target_is_checked_and_named(tmp_path):
+    text = (ROOT / "examples" / "quickstart.gmi").read_text()
+    (tmp_path / "two.gmi").write_text(text + "\ntarget small {\n  device = cpu\n}\n")
+    done = check("two.gmi", cwd=tmp_path)
+    assert done.stderr.splitlines() == [
+        "two.gmi: workflow train on target laptop is well formed (3 stages)",
+        "two.gmi: workflow train on target small is well formed (3 stages)",
+    ]
+    (tmp_path / "two.gmi").write_text(
+        text + "\ntarget small {\n  device = cpu\n  memory = 1 GiB\n  reserve = 1 GiB\n}\n"
+    )
+    done = check("two.gmi", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("error[E0505]")) == (1, 1)
+    assert "two.gmi:" in done.stderr
+    assert check("two.gmi", "--target", "laptop", cwd=tmp_path).returncode == 0
