@@ -173,7 +173,10 @@ def test_gpus_reduce_over_the_shortest_way_that_works(devices, overrides, kind):
     compilation = lower(hardware=GPUS, target="lab", num_env=4096, target__devices=devices, **overrides)
     (group,) = compilation.comm.collectives
     assert group.kind == kind
-    assert {item.choice for item in group.rejected} | {kind} == {"local", "ipc", "rp", "hybrid", "ip"}
+    crowded = compilation.sized.gmi_per_gpu > 1
+    shown = {"local", "ipc", "hybrid", "ip"} | ({"nccl_multirank"} if crowded else set())
+    # Several GMIs on each of several GPUs go by rings as a `hybrid`.
+    assert {item.choice for item in group.rejected} | {kind} == shown | (set() if crowded and devices > 1 else {"rp"})
     assert all(item.reason for item in group.rejected)
 
 
