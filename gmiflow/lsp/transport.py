@@ -12,7 +12,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, BinaryIO, TypeVar, cast
 
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcServerNotInitialized
 from pygls.protocol import LanguageServerProtocol
 
 _MISTAKES_OF_A_CLIENT = (JsonRpcException, json.JSONDecodeError, UnicodeDecodeError)
@@ -36,15 +37,20 @@ class Protocol(LanguageServerProtocol):
             raise
 
     def handle_message(self, message: Any) -> None:  # noqa: ANN401 - also what is no message
-        """Handle a message; a request after the goodbye is refused, and what is no message is passed over."""
+        """Handle a message, but none before the welcome or after the goodbye, and nothing that is no message."""
         if not hasattr(message, "jsonrpc"):
             log.warning("what the client sent is no message of the protocol")
             return
-        if self._shutdown and hasattr(message, "id") and hasattr(message, "method"):
-            error = JsonRpcInvalidRequest("the server is shutting down").to_response_error()
-            self._send_response(message.id, error=error)
-            return
-        super().handle_message(message)
+        method = getattr(message, "method", None)
+        refusal: JsonRpcException | None = None
+        if self._shutdown:
+            refusal = JsonRpcInvalidRequest("the server is shutting down")
+        elif not hasattr(self, "client_capabilities"):
+            refusal = JsonRpcServerNotInitialized("the first request is `initialize`")
+        if refusal is None or method in (None, types.INITIALIZE, types.EXIT):
+            super().handle_message(message)
+        elif hasattr(message, "id"):
+            self._send_response(message.id, error=refusal.to_response_error())
 
 
 class EndingOutput:

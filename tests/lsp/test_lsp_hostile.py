@@ -20,7 +20,7 @@ from gmiflow.lsp import hover, problems
 from gmiflow.lsp.documents import uri_of
 
 COMMAND = [sys.executable, "-m", "gmiflow.cli", "lsp"]
-INVALID_PARAMS, INVALID_REQUEST, UNKNOWN_METHOD = -32602, -32600, -32601
+INVALID_PARAMS, INVALID_REQUEST, UNKNOWN_METHOD, NOT_INITIALIZED = -32602, -32600, -32601, -32002
 
 
 class Client:
@@ -32,6 +32,9 @@ class Client:
         self.process = subprocess.Popen(COMMAND, env=environment, **pipes)
         self.said: queue.Queue[dict] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
+        self.ask(-1, "shutdown")
+        self.open("file:///early.gmi", "edition 1\n")
+        self.early = self.answer(-1)
         self.ask(0, "initialize", {"capabilities": {}, "processId": None, "rootUri": None})
         self.answer(0)
 
@@ -77,6 +80,7 @@ def client(tmp_path):
 def test_every_request_is_answered_and_mistakes_are_one_line(client):
     place = {"textDocument": {"uri": "file:///a.gmi"}, "position": {"line": 1, "character": 7}}
     client.open("file:///a.gmi", "edition 1\nparam a : int = 1\n")
+    assert client.early["error"]["code"] == NOT_INITIALIZED
     for body in (b"{", b"\xff", b"3", b"[]", b'{"jsonrpc": "2.0", "id": 9, "result": null}'):
         client.send(body)
     client.ask(1, "textDocument/hover", None)
