@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gmiflow.plan import ChannelPlan, CollectivePlan
+from gmiflow.plan import CollectivePlan
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.comm.collectives.ip import CONTROL_SLOT_BYTES, SLOT_BYTES, IPCollective
 from gmiflow.runtime.comm.collectives.local import LocalCollective, LocalGroup
@@ -20,6 +20,7 @@ from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.turn import Turn
 
 if TYPE_CHECKING:
+    from gmiflow.runtime.comm.channel.bridge import Bridge
     from gmiflow.runtime.comm.mpi_world import MPIWorld
 
 
@@ -74,15 +75,21 @@ class Switchboard:
             control = self._host_group(name, members, gmi, stack)
         return {plan.name: self._open(plan, gmi, stack) for plan in program.collectives}, control
 
-    def require_one_machine(self, channels: Sequence[ChannelPlan]) -> None:
-        """Raise `GMIError` E0710 when channels would have to leave the machine."""
-        members = tuple(sorted({gmi for c in channels for gmi in (*c.producers, c.consumer)}))
-        if members and self._world is not None and self._world.spans_nodes(members):
-            raise error(
-                NOT_SUPPORTED,
-                f"the channels of {channels[0].training} join GMIs of several machines, and go through shared memory",
-                "use `mapping = dp_only`, or one machine",
-            )
+    def bridge(self, program: Program, on_broken: Callable[[Exception], object]) -> Bridge | None:
+        """What carries a GMI's channels and weights between machines; None when none has to.
+
+        ``on_broken`` hears at once, in another thread, when it can carry no more.
+
+        Raises:
+            GMIError: E0710 for a training that cannot be on several, E0711.
+        """
+        if self._world is None:
+            return None
+        from gmiflow.runtime.comm.channel.bridge import Bridge, needs_bridge
+
+        if not needs_bridge(program, self._world):
+            return None
+        return Bridge(program, self._world, self._rendezvous, self._device, self.timeout_s, on_broken)
 
     def _open(self, plan: CollectivePlan, gmi: int, stack: contextlib.ExitStack) -> Collective:
         """Join one group of the plan."""

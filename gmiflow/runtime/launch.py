@@ -178,7 +178,7 @@ class _Run:
             arguments = self._arguments(rendezvous, again=again)
             requests = self.launcher.requests(plan, self.programs, directory, arguments, backends)
             by_gmi = {request.gmi: request for request in requests}
-            if self.launcher.restarts:
+            if self.launcher.replaces:
                 supervisor.start_again = lambda gmi: server.spawn(_continued(by_gmi[gmi]))
             for request in requests:
                 server.spawn(request)

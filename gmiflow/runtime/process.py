@@ -218,8 +218,13 @@ class _Worker:
         stream = slices.make_stream(program.gmi, 0)
         with torch.cuda.stream(stream):
             collectives, control = switchboard.connect(program, stack)
-            switchboard.require_one_machine(program.channels)
-            links = open_links(program, self._rendezvous, slices.device, options.timeout_s, stack)
+            bridge = switchboard.bridge(program, self.give_up)
+            if bridge is None:
+                links = open_links(program, self._rendezvous, slices.device, options.timeout_s, stack)
+            else:
+                links = bridge.links(stack)
+                stack.callback(bridge.close)
+                bridge.start()
         training = program.training
         self._clock.is_waiting = lambda: not switchboard.turn.held
         context = GMIContext(
@@ -241,11 +246,16 @@ class _Worker:
         gmi_class = load_entry(training.gmi, GMI) if training.gmi is not None else GMI
         try:
             run_gmi(gmi_class, make_runtime(context, self.reporter, self._clock))
+            if bridge is not None:
+                bridge.finish()
         except Exception as problem:
-            raise faults.behind(problem, collectives.values()) from problem
+            known = bridge.behind(problem) if bridge is not None else problem
+            raise faults.behind(known, collectives.values()) from problem
 
     def give_up(self, problem: Exception) -> int:
-        """Tell why; the exit status."""
+        """Tell why, the first time; the exit status."""
+        if self.status == 1:
+            return self.status
         logger.error("GMI %d gives up\n%s", self.id, concise(problem))
         self.reporter.send(Failed(gmi=self.id, failure=explain(problem, self._program, self._clock)))
         self.status = 1

@@ -42,12 +42,17 @@ def clean(monkeypatch):
     until(lambda: not orphans() - before, "the end of all files")  # another test's may be going just now
 
 
-@pytest.fixture
-def needs_mpi():
+@pytest.fixture(scope="session")
+def mpi_installed():
     """Skips, and says so, where the extra `mpi` is not installed."""
     pytest.importorskip("mpi4py")
     if find_mpirun() is None:
         pytest.skip("mpirun is not installed: pip install 'gmiflow[mpi]'")
+
+
+@pytest.fixture
+def needs_mpi(mpi_installed):
+    """As `mpi_installed`."""
 
 
 @pytest.fixture

@@ -11,7 +11,10 @@ import subprocess
 import uuid
 
 import pytest
+from in_process import run_in_threads
+from plans import split_plan, training_plan, write_programs
 
+from gmiflow.runtime.launch import run_plan
 from gmiflow.runtime.launchers.mpi import MPILauncher
 
 SSH = """#!/bin/bash
@@ -69,6 +72,16 @@ def test_two_machines_train_together(machines, run, tmp_path) -> None:
     result, _ = run(machines)
     assert (result.status, result.exit_code) == ("finished", 0), (tmp_path / "run/logs/ranks.log").read_text()
     assert result.checksums["train"]
+
+
+def test_an_agent_and_its_trainer_train_together(machines, tmp_path) -> None:
+    """Half a MiB for each rollout, so MPI does not send it at once."""
+    plan = split_plan(training_plan(num_env=2048, mode="async", checkpoint_every=3))
+    _, collectors, _ = run_in_threads(plan)
+    programs = write_programs(plan, tmp_path / "programs")
+    result = run_plan(plan, programs, tmp_path / "run", on_event=lambda event: None, launcher=machines)
+    assert (result.status, result.exit_code) == ("finished", 0), (tmp_path / "run/logs/ranks.log").read_text()
+    assert result.checksums["train"] == collectors[0].of("Done")[0].checksum
 
 
 def test_a_rank_that_dies_on_another_machine_is_named(machines, run) -> None:

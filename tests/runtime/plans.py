@@ -59,7 +59,7 @@ def training_plan(
         on_failure="stop",
         gmi=None,
         stages=(
-            stage("sim", "simulator", f"point_mass:{simulator}", 3),
+            stage("sim", "simulator", simulator if ":" in simulator else f"point_mass:{simulator}", 3),
             stage("actor", "agent", "point_mass:Actor", 9),
             stage("learner", "trainer", trainer if ":" in trainer else f"point_mass:{trainer}", 14),
         ),

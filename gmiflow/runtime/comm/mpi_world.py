@@ -64,6 +64,30 @@ class MPIWorld:
             processes = self._comm.Get_group().Incl([self._rank[gmi] for gmi in gmis])
             return self._comm.Create_group(processes, tag=zlib.crc32(name.encode()) % _TAGS)
 
+    def require_threads(self) -> None:
+        """Raise `GMIError` E0711 when this MPI library may be called by one thread only."""
+        if self.mpi.Query_thread() < self.mpi.THREAD_SERIALIZED:
+            raise error(
+                LAUNCH_FAILED,
+                "experience between machines needs an MPI library that several threads may call in turn",
+                "use one that was built with MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE",
+            )
+
+    def send(self, gmi: int, tag: int, data: memoryview) -> Any:  # noqa: ANN401 - mpi4py's request
+        """Begin to send bytes to the process of a GMI; they must stay until `complete`."""
+        with self.lock:
+            return self._comm.Isend([data, self.mpi.BYTE], dest=self._rank[gmi], tag=tag)
+
+    def receive(self, gmi: int, tag: int, data: memoryview) -> Any:  # noqa: ANN401 - mpi4py's request
+        """Begin to receive bytes from the process of a GMI; they are there when `complete`."""
+        with self.lock:
+            return self._comm.Irecv([data, self.mpi.BYTE], source=self._rank[gmi], tag=tag)
+
+    def complete(self, request: Any) -> bool:  # noqa: ANN401 - mpi4py's request
+        """Whether a transfer is done; MPI goes on only while somebody asks."""
+        with self.lock:
+            return bool(request.Test())
+
     def store(self, name: str) -> Path:
         """A new file that all machines see, the same in all processes.
 

@@ -74,10 +74,12 @@ class Launcher(ABC):
 
     Attributes:
         restarts: whether it can start them again after a failure.
+        replaces: whether it can start one again while the others go on.
         here: whether all of them run on this machine, as children of this process.
     """
 
     restarts = True
+    replaces = True
     here = True
 
     @abstractmethod

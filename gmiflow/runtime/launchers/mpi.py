@@ -32,6 +32,7 @@ class AttachLauncher(Launcher):
     """Waits for ranks that something else starts with `python -m gmiflow.runtime.launchers.agent RUN_DIR`."""
 
     restarts = False
+    replaces = False  # MPI's processes start together
     here = False
 
     def __init__(self, ranks_per_node: int = 0) -> None:

@@ -15,7 +15,7 @@ from gmiflow.runtime.comm.channel.steps import step_kinds
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
 
-__all__ = ["open_links", "weights_path"]
+__all__ = ["open_link", "open_links", "weights_path"]
 
 
 def open_links(
@@ -36,7 +36,7 @@ def open_links(
     links: list[Link] = []
     own = program.gmi.id
     for plan in (channel for channel in program.channels if own == channel.consumer or own in channel.producers):
-        links.append(_open(plan, program, rendezvous, device, timeout_s, stack))
+        links.append(open_link(plan, program, own, rendezvous.segment(plan.name), device, timeout_s, stack))
     return tuple(links)
 
 
@@ -45,14 +45,26 @@ def weights_path(rendezvous: Rendezvous, training: str) -> str:
     return rendezvous.segment(f"{training}.weights")
 
 
-def _open(
+def open_link(
     plan: ChannelPlan,
     program: Program,
-    rendezvous: Rendezvous,
+    member: int,
+    segment: str,
     device: torch.device,
     timeout_s: float,
     stack: contextlib.ExitStack,
 ) -> Link:
+    """Join one channel of a training as ``member``; see `open_links`.
+
+    Args:
+        plan: of the channel.
+        program: of a GMI of the training.
+        member: GMI id: the consumer, or a producer.
+        segment: name of the shared memory.
+        device: of the member.
+        timeout_s: how long any wait may last.
+        stack: closes it.
+    """
     training = program.training
     steps = plan.carries == "step"
     kinds = step_kinds(training) if steps else Dispenser(training).kinds
@@ -66,8 +78,7 @@ def _open(
         replaceable=program.replaceable,
         where="device" if plan.kind == "ipc" else "host",
     )
-    member = program.gmi.id
-    ring = Ring(shape, member, rendezvous.segment(plan.name), layout, timeout_s=timeout_s)
+    ring = Ring(shape, member, segment, layout, timeout_s=timeout_s)
     leaving = contextlib.ExitStack()  # may be closed twice: by its user, and by `stack`
     stack.callback(leaving.close)
     leaving.callback(ring.close)

@@ -192,6 +192,10 @@ class Ring:
         self._fence()
         self._own.words[_PUBLISHED] = position + 1
 
+    def count_dropped(self, count: int) -> None:
+        """Say how many rollouts were dropped before they were published here."""
+        self._own.words[_DROPPED] = count
+
     @property
     def answered(self) -> bool:
         """Whether the consumer has given back all that this producer has put in, and what it wrote there is seen."""
@@ -224,6 +228,13 @@ class Ring:
         self._fence()
         return True
 
+    @property
+    def arrived(self) -> int:
+        """Rollouts of all producers that have been put in so far; what they wrote is seen."""
+        count = min(producer.words[_PUBLISHED] for producer in self.producers)
+        self._fence()
+        return count
+
     def look(self, waited_s: float) -> None:
         """Raise when a member that has not put in the next rollout will not; see `Watch.look`."""
         released = self.consumer.words[_RELEASED]
@@ -245,6 +256,10 @@ class Ring:
         """Versions of the policies that filled the slot to read, in order of producer."""
         released = self.consumer.words[_RELEASED]
         return [self._words[self._version_word(released, index)] for index in range(len(self.producers))]
+
+    def version_at(self, position: int) -> int:
+        """Version of the policy that the first producer's rollout number ``position`` was filled with."""
+        return self._words[self._version_word(position, 0)]
 
     def wait_left(self, timeout_s: float) -> bool:
         """Say goodbye, and wait until no producer uses the slots any more; False after ``timeout_s`` seconds."""
@@ -280,6 +295,10 @@ class Ring:
             yield
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def leave(self) -> None:
+        """Say goodbye, and go on using the memory."""
+        self._own.leave()
 
     def close(self) -> None:
         """Leave; the consumer removes the name of the memory, which lives until its last user is gone."""

@@ -9,33 +9,33 @@ The board also says what the trainer decides for the whole training: that a chec
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from gmiflow.runtime.comm.channel.packer import PAGE_BYTES
-from gmiflow.runtime.comm.channel.presence import BLOCK_WORDS, LONG_SLEEP_S, Presence, Watch
+from gmiflow.runtime.comm.channel.board import WeightsBoard, Word, make_segment, open_segment, show_segment
+from gmiflow.runtime.comm.channel.presence import LONG_SLEEP_S
 from gmiflow.runtime.comm.channel.staging import Staging
-from gmiflow.runtime.comm.channel.tensor_table import Entry, entries_of, size_of, views_of
-from gmiflow.runtime.comm.shared_memory import Segment, directory, make_fence
+from gmiflow.runtime.comm.channel.tensor_table import Entry, entries_of
+from gmiflow.runtime.comm.shared_memory import Segment, directory
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, error
 
-__all__ = ["Collected", "Ending", "WeightsBoard", "WeightsPublisher", "WeightsReader", "WeightsWriter"]
+__all__ = [
+    "Collected",
+    "Ending",
+    "WeightsBoard",
+    "WeightsPublisher",
+    "WeightsReader",
+    "WeightsWriter",
+]
 
 Ending: TypeAlias = Literal["no", "finished", "stopped"]
 _ENDINGS: tuple[Ending, ...] = ("no", "finished", "stopped")
-
-_VERSION, _BEGUN, _ENDED, _CHECKPOINT, _START = 0, 16, 17, 18, 19  # of the writer; readers poll the first
-_SERVED, _ENV_OFFSET, _NUM_ENV, _EPISODES, _RETURN_SUM = 0, 16, 17, 18, 19  # of a reader
-_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,79 +46,6 @@ class Collected:
     num_env: int
     episodes: int
     return_sum: float
-
-
-class WeightsBoard:
-    """What writer and readers share; see the module.
-
-    Attributes:
-        watch: looks after the members that this one waits for.
-    """
-
-    def __init__(self, name: str, segment: Segment, readers: tuple[int, ...], entries: list[Entry]) -> None:
-        self._segment = segment
-        self._readers = readers
-        self._fence = make_fence()
-        self.watch = Watch(f"the weights of {name}", math.inf)
-        blocks = (1 + len(readers)) * BLOCK_WORDS
-        self._view = memoryview(segment.memory)[: blocks * _WORD_BYTES]
-        words = self._view.cast("q")
-        self._words = words
-        self._writer = Presence(words, 0)
-        self._reader_blocks = [Presence(words, 1 + index) for index in range(len(readers))]
-        self._entries = entries
-        self._staging: Staging | None = None
-        first, size = _header_pages(len(readers), entries), size_of(entries)
-        memory = torch.frombuffer(segment.memory, dtype=torch.uint8)
-        self._buffers = [memory[start : start + size] for start in (first, first + size)]
-        self._tensors = [views_of(entries, buffer) for buffer in self._buffers]
-
-    @property
-    def version(self) -> int:
-        """Number of the newest whole version; the first is 0."""
-        return self._writer.words[_VERSION]
-
-    def publish(self, weights: Mapping[str, Tensor]) -> int:
-        """Write the next version; returns its number. On a GPU waits until the copy has arrived.
-
-        One GMI does so at a time.
-        """
-        version = self.version + 1
-        self._copy(weights, version)
-        return version
-
-    def _copy(self, weights: Mapping[str, Tensor], version: int) -> None:
-        words = self._writer.words
-        staged = self._staged(weights)
-        words[_BEGUN] = version
-        self._fence()
-        if staged is not None:
-            self._buffers[version % 2].copy_(staged)
-        else:
-            for name, target in self._tensors[version % 2].items():
-                target.copy_(weights[name])
-        self._fence()
-        words[_VERSION] = version
-
-    def _staged(self, weights: Mapping[str, Tensor]) -> Tensor | None:
-        """The bytes of weights of a GPU in host memory; None for weights that are there already."""
-        device = next((value.device for value in weights.values() if value.device.type == "cuda"), None)
-        if device is None:
-            return None
-        if self._staging is None:
-            self._staging = Staging(self._entries, device)
-        return self._staging.to_host(weights)
-
-    def close(self) -> None:
-        """Let go of the memory."""
-        self._buffers.clear()
-        self._tensors.clear()
-        for presence in (self._writer, *self._reader_blocks):
-            presence.release()
-        self._words.release()
-        self._view.release()
-        with contextlib.suppress(BufferError):
-            self._segment.memory.close()
 
 
 class WeightsWriter(WeightsBoard):
@@ -150,50 +77,45 @@ class WeightsWriter(WeightsBoard):
             GMIError: E0711 when there is too little shared memory.
         """
         entries = entries_of(weights)
-        first, size = _header_pages(len(readers), entries), size_of(entries)
-        segment = Segment(f"{path}.new", first + 2 * size)
-        text = json.dumps(entries).encode()
-        table = (1 + len(readers)) * BLOCK_WORDS * _WORD_BYTES
-        segment.memory[table : table + 8 + len(text)] = len(text).to_bytes(8, "little") + text
+        segment = make_segment(path, readers, entries)
         super().__init__(name, segment, readers, entries)
         for gmi, presence in zip(readers, self._reader_blocks, strict=True):
             self.watch.add(gmi, presence, replaceable=replaceable)
         self.watch.timeout_s = timeout_s
-        self._writer.words[_CHECKPOINT], self._writer.words[_START] = -1, start
+        self._writer.words[Word.CHECKPOINT], self._writer.words[Word.START] = -1, start
         self._copy(weights, 0)
         self._writer.announce()
-        segment.path.rename(directory() / path)
-        segment.path = directory() / path
+        show_segment(segment, path)
 
     def request_checkpoint(self, iteration: int) -> None:
         """Ask every reader to write its slice of the checkpoint of ``iteration`` at its next rollout boundary."""
-        self._writer.words[_CHECKPOINT] = iteration
+        self._writer.words[Word.CHECKPOINT] = iteration
 
     def served(self) -> bool:
         """Whether all have written it."""
-        wanted = self._writer.words[_CHECKPOINT]
-        return all(block.words[_SERVED] == wanted + 1 for block in self._reader_blocks)
+        wanted = self._writer.words[Word.CHECKPOINT]
+        return all(block.words[Word.SERVED] == wanted + 1 for block in self._reader_blocks)
 
     def collected(self) -> tuple[Collected, ...]:
         """What the readers said when they served, in order."""
         return tuple(
             Collected(
-                block.words[_ENV_OFFSET],
-                block.words[_NUM_ENV],
-                block.words[_EPISODES],
-                _as_float(block.words[_RETURN_SUM]),
+                block.words[Word.ENV_OFFSET],
+                block.words[Word.NUM_ENV],
+                block.words[Word.EPISODES],
+                _as_float(block.words[Word.RETURN_SUM]),
             )
             for block in self._reader_blocks
         )
 
     def look(self, waited_s: float) -> None:
         """Raise when a reader that has not written its slice does not come; see `Watch.look`."""
-        wanted = self._writer.words[_CHECKPOINT]
-        self.watch.look(waited_s, lambda presence: presence.words[_SERVED] != wanted + 1)
+        wanted = self._writer.words[Word.CHECKPOINT]
+        self.watch.look(waited_s, lambda presence: presence.words[Word.SERVED] != wanted + 1)
 
     def end(self, how: Ending) -> None:
         """Tell the readers that no more rollouts are wanted."""
-        self._writer.words[_ENDED] = _ENDINGS.index(how)
+        self._writer.words[Word.ENDED] = _ENDINGS.index(how)
 
     def close(self) -> None:
         """Leave and remove the name."""
@@ -251,32 +173,32 @@ class WeightsReader(WeightsBoard):
             self._fence()
             own.host.copy_(self._buffers[version % 2])
             self._fence()
-            if self._writer.words[_BEGUN] < version + 2:  # else the writer has come round to this buffer meanwhile
+            if self._writer.words[Word.BEGUN] < version + 2:  # else the writer has come round to this buffer meanwhile
                 return version, own.to_device()
 
     @property
     def ended(self) -> Ending:
         """Whether the trainer wants no more, and why."""
-        return _ENDINGS[self._writer.words[_ENDED]]
+        return _ENDINGS[self._writer.words[Word.ENDED]]
 
     @property
     def wanted_checkpoint(self) -> int | None:
         """Iteration of a checkpoint that this reader has yet to serve; None for none."""
-        wanted = self._writer.words[_CHECKPOINT]
-        return wanted if wanted >= 0 and self._own.words[_SERVED] != wanted + 1 else None
+        wanted = self._writer.words[Word.CHECKPOINT]
+        return wanted if wanted >= 0 and self._own.words[Word.SERVED] != wanted + 1 else None
 
     def serve_checkpoint(self, iteration: int, collected: Collected) -> None:
         """Say that the slice of ``iteration`` is written."""
         words = self._own.words
-        words[_ENV_OFFSET], words[_NUM_ENV] = collected.env_offset, collected.num_env
-        words[_EPISODES], words[_RETURN_SUM] = collected.episodes, _as_word(collected.return_sum)
+        words[Word.ENV_OFFSET], words[Word.NUM_ENV] = collected.env_offset, collected.num_env
+        words[Word.EPISODES], words[Word.RETURN_SUM] = collected.episodes, _as_word(collected.return_sum)
         self._fence()
-        words[_SERVED] = iteration + 1
+        words[Word.SERVED] = iteration + 1
 
     @property
     def start(self) -> int:
         """Iterations made before the run that writes."""
-        return self._writer.words[_START]
+        return self._writer.words[Word.START]
 
     def look(self, waited_s: float) -> None:
         """Raise when the writer is gone; see `Watch.look`."""
@@ -296,10 +218,7 @@ def _open(path: str, readers: int, missing: str, timeout_s: float) -> tuple[Segm
         if time.monotonic() > deadline:
             raise error(COLLECTIVE_TIMED_OUT, f"{missing} within {timeout_s:g} s")
         time.sleep(LONG_SLEEP_S)
-    segment = Segment(path, file.stat().st_size)
-    start = (1 + readers) * BLOCK_WORDS * _WORD_BYTES
-    count = int.from_bytes(segment.memory[start : start + 8], "little")
-    return segment, cast("list[Entry]", json.loads(segment.memory[start + 8 : start + 8 + count]))
+    return open_segment(path, readers)
 
 
 def _as_word(value: float) -> int:
@@ -308,9 +227,3 @@ def _as_word(value: float) -> int:
 
 def _as_float(word: int) -> float:
     return float(struct.unpack("<d", word.to_bytes(8, "little", signed=True))[0])
-
-
-def _header_pages(readers: int, entries: list[Entry]) -> int:
-    """Bytes before the first buffer: the words of all members, and the table of the tensors."""
-    size = (1 + readers) * BLOCK_WORDS * _WORD_BYTES + 8 + len(json.dumps(entries).encode())
-    return -(-size // PAGE_BYTES) * PAGE_BYTES
