@@ -85,6 +85,7 @@ def cases() -> dict[str, tuple[LaunchPlan, int]]:
         "drops": (slow(2, depth=2, drop=True), 4),
         "saves": (split_plan(training_plan(**resumable, iterations=3), agents=2), 0),
         "resumes": (split_plan(training_plan(**resumable), agents=2), 0),
+        "resumes_at_its_end": (split_plan(training_plan(**resumable, iterations=3), agents=2), 0),
         "applies": (split_plan(training_plan(**apart), agents=2, trainers=2), 0),
         "simulator_apart": (apart_plan(training_plan(mode="async"), "dp_mp"), 0),
         "steps_across": (apart_plan(training_plan(), "e_at", pairs=2), 0),
@@ -113,7 +114,7 @@ def work(name: str, plan: LaunchPlan, ahead: int, rank: int, world: MPIWorld, pl
     """Be GMI number ``rank`` of a training, in this process."""
     own = place / name
     os.environ["MPI_SPLIT_COUNTS"], os.environ["MPI_SPLIT_AHEAD"] = str(own / "counts"), str(ahead)
-    resume = place / "saves" / "run" if name == "resumes" else None
+    resume = place / "saves" / "run" if name.startswith("resumes") else None
     program = program_of(plan, rank)
     rendezvous = Rendezvous.join(own / world.node(rank))
     run_dir = own / "run" if program.training.checkpoint_every else None

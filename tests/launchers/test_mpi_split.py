@@ -110,6 +110,7 @@ def test_the_oldest_may_be_dropped(said) -> None:
 def test_a_resumed_run_continues_exactly(said) -> None:
     assert [message["iteration"] for message in only(said["saves"], "Saved")] == [3]
     assert [message["iteration"] for message in only(said["resumes"], "Saved")] == [6]
+    assert checksums(said["resumes_at_its_end"]) == checksums(said["saves"])
     assert checksums(said["resumes"]) == one_machine(split_plan(training_plan(), agents=2))
 
 

@@ -480,6 +480,14 @@ class SlowSetup(PointMass):
         super().setup(context)
 
 
+class Tardy(PointMass):
+    """Is set up after a trainer with nothing to do has ended, if that does not wait."""
+
+    def setup(self, context: StageContext) -> None:
+        time.sleep(0.3)
+        super().setup(context)
+
+
 class RealTime(PointMass):
     """The slice that does not start at environment 0 ends by a signal without a name."""
 

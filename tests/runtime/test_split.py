@@ -138,6 +138,14 @@ def test_a_resumed_split_continues_exactly(tmp_path: Path, synchronous) -> None:
     assert all(torch.equal(value, synchronous[name]) for name, value in weights_of(runtimes[2]).items())
 
 
+def test_a_split_that_is_resumed_at_its_end_ends(tmp_path: Path) -> None:
+    """The trainer has nothing to do, and waits for agents that come late to tell them."""
+    before, _ = split(agents=2, iterations=3, run={"run_dir": tmp_path})
+    resumed = {"run_dir": tmp_path / "rest", "resume": tmp_path / "checkpoints" / "last"}
+    runtimes, _ = split(agents=2, iterations=3, simulator="Tardy", run=resumed)
+    assert all(torch.equal(value, weights_of(before[2])[name]) for name, value in weights_of(runtimes[0]).items())
+
+
 def test_a_checkpoint_of_a_split_resumes_in_one_gmi(tmp_path: Path, synchronous) -> None:
     split(agents=2, iterations=3, run={"run_dir": tmp_path})
     whole = launch_plan(training_plan(iterations=6), gmis=1)

@@ -106,6 +106,8 @@ class TrainerRuntime(GMIRuntime):
         checksum = self._agreed_checksum()
         if self._board is not None:
             self._board.end("stopped" if self._stopped else "finished")
+            with self.context.turn.yielded():
+                self._board.await_readers()
         self.context.control.barrier()  # no trainer leaves its channels before the agents can know why
         self._reporter.send(
             Done(gmi=self.context.id, iteration=self.iteration, stopped=self._stopped, checksum=checksum)

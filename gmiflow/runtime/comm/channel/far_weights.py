@@ -9,6 +9,7 @@ that came after it, and what an agent says of its slice before the word that it 
 from __future__ import annotations
 
 import json
+import time
 from array import array
 from collections.abc import Sequence
 from typing import cast
@@ -19,8 +20,9 @@ import torch
 from gmiflow.runtime.comm.channel.board import WeightsBoard, Word, make_segment, open_segment, show_segment
 from gmiflow.runtime.comm.channel.far_end import FarEnd
 from gmiflow.runtime.comm.channel.post import Bytes, Post, bytes_of, require_sendable
+from gmiflow.runtime.comm.channel.presence import LIVENESS_S
 from gmiflow.runtime.comm.channel.tensor_table import Entry, size_of
-from gmiflow.runtime.comm.shared_memory import directory
+from gmiflow.runtime.comm.shared_memory import Segment, directory
 
 __all__ = ["FoundBoard", "WeightsIn", "WeightsOut"]
 
@@ -89,6 +91,11 @@ class FoundBoard(WeightsBoard):
 class _Mirror(WeightsBoard):
     """The board on a machine without the trainer that writes it."""
 
+    def __init__(self, name: str, segment: Segment, readers: tuple[int, ...], entries: list[Entry]) -> None:
+        super().__init__(name, segment, readers, entries)
+        self._next_look_s = 0.0
+        self._gone: set[int] = set()
+
     @classmethod
     def make(cls, name: str, path: str, readers: tuple[int, ...], entries: list[Entry], start: int) -> _Mirror:
         """A board that nobody finds before `show`."""
@@ -115,12 +122,20 @@ class _Mirror(WeightsBoard):
         self._fence()
         self._writer.words[Word.CHECKPOINT], self._writer.words[Word.ENDED] = checkpoint, ended
 
-    def reader(self, index: int) -> list[int]:
-        """What reader number ``index`` says; see `FoundBoard.note_reader`."""
-        block = self._reader_blocks[index]
-        served = block.words[Word.SERVED]
-        self._fence()
-        return [block.attached, bool(block.gone), served, *(block.words[word] for word in _SAID)]
+    def readers(self, here: Sequence[int]) -> list[int]:
+        """What the readers with the numbers ``here`` say, one after the other; see `FoundBoard.note_reader`."""
+        now = time.monotonic()
+        if now >= self._next_look_s:
+            self._next_look_s = now + LIVENESS_S
+            self._gone.update(index for index in here if self._reader_blocks[index].gone)
+        found: list[int] = []
+        for index in here:
+            block = self._reader_blocks[index]
+            served = block.words[Word.SERVED]
+            self._fence()
+            said = (block.words[word] for word in _SAID)
+            found += [block.attached, index in self._gone, served, *said]
+        return found
 
     def leave(self) -> None:
         """Say that no more will come."""
@@ -244,7 +259,7 @@ class WeightsIn(FarEnd):
     def _news(self) -> tuple[Sequence[int], Bytes | None] | None:
         if self._mirror is None:
             return None
-        said = array("q", [word for index in self._here for word in self._mirror.reader(index)])
+        said = array("q", self._mirror.readers(self._here))
         if said == self._readers:
             return None
         self._readers = said

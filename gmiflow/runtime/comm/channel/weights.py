@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gmiflow.runtime.comm.channel.board import WeightsBoard, Word, make_segment, open_segment, show_segment
-from gmiflow.runtime.comm.channel.presence import LONG_SLEEP_S
+from gmiflow.runtime.comm.channel.presence import LONG_SLEEP_S, wait_for
 from gmiflow.runtime.comm.channel.staging import Staging
 from gmiflow.runtime.comm.channel.tensor_table import Entry, entries_of
 from gmiflow.runtime.comm.shared_memory import Segment, directory
@@ -112,6 +112,18 @@ class WeightsWriter(WeightsBoard):
         """Raise when a reader that has not written its slice does not come; see `Watch.look`."""
         wanted = self._writer.words[Word.CHECKPOINT]
         self.watch.look(waited_s, lambda presence: presence.words[Word.SERVED] != wanted + 1)
+
+    def await_readers(self) -> None:
+        """Return when all readers have come: what comes late would not find a board that is gone.
+
+        Raises:
+            GMIError: E0705 when one does not come.
+        """
+        blocks = self._reader_blocks
+        wait_for(
+            lambda: all(block.attached for block in blocks),
+            lambda waited_s: self.watch.look(waited_s, lambda presence: not presence.attached),
+        )
 
     def end(self, how: Ending) -> None:
         """Tell the readers that no more rollouts are wanted."""
