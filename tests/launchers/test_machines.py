@@ -89,3 +89,12 @@ def test_a_rank_that_dies_on_another_machine_is_named(machines, run) -> None:
     assert result.exit_code == 1
     failure = result.failures[0]
     assert failure.failure.message == "GMI 1 was killed by SIGKILL while sim was at work"
+
+
+def test_a_trainer_that_dies_on_another_machine_than_its_agent_is_named(machines, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("POINT_MASS_DIED", str(tmp_path / "died"))
+    plan = split_plan(training_plan(trainer="FallingOnce", mode="async", max_staleness=1, iterations=100_000))
+    programs = write_programs(plan, tmp_path / "programs")
+    result = run_plan(plan, programs, tmp_path / "run", on_event=lambda event: None, launcher=machines)
+    assert (result.status, result.exit_code) == ("failed", 1)
+    assert result.failures[0].failure.message == "GMI 1 was killed by SIGKILL while learner was at work"
