@@ -12,9 +12,6 @@ from gmiflow.plan import Backend, CollectiveKind
 MPS_CLIENTS = 48
 """Client contexts that MPS admits per GPU whatever the driver; 60 from CUDA 13.1."""
 
-MULTI_RANK_NCCL = (2, 30)
-"""First NCCL that admits several ranks on one GPU; experimental there."""
-
 MIG_INSTANCES = 7
 """The most instances that any GPU splits into."""
 

@@ -10,6 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+MULTI_RANK_NCCL = (2, 30)
+"""First NCCL that admits several ranks on one GPU, behind NCCL_MULTI_RANK_GPU_ENABLE; experimental there."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPU:

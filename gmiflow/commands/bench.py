@@ -17,9 +17,8 @@ from gmiflow.commands.bench_channel import channel
 from gmiflow.commands.bench_train import train_command
 from gmiflow.commands.output import replace_output
 from gmiflow.commands.report import show
-from gmiflow.compatibility import MULTI_RANK_NCCL
 from gmiflow.diagnostics import Diagnostic
-from gmiflow.hardware import Hardware, detect
+from gmiflow.hardware import MULTI_RANK_NCCL, Hardware, detect
 from gmiflow.plan import Backend
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gmiflow.commands.doctor_checks import Check, Status
-from gmiflow.compatibility import MULTI_RANK_NCCL
-from gmiflow.hardware import GPU
+from gmiflow.hardware import GPU, MULTI_RANK_NCCL
 
 TORCH_TIMEOUT_S: Final = 120.0
 _NO_GPU: Final = "nothing to do without a GPU"

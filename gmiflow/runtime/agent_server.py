@@ -16,7 +16,7 @@ from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Seat
 from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import RUNTIME
 from gmiflow.runtime.execution.replay import Part
-from gmiflow.runtime.messages import Done, Progress, Ready
+from gmiflow.runtime.messages import Done, Ready
 from gmiflow.runtime.stages import build_agents
 
 __all__ = ["AgentServer"]
@@ -128,28 +128,13 @@ class AgentServer(GMIRuntime):
             part.close()
 
     def _finish_iteration(self) -> None:
-        self.iteration += 1
-        now = time.perf_counter()
-        iteration_s, self._reported_s = now - self._reported_s, now
-        self._reporter.send(
-            Progress(
-                gmi=self.context.id,
-                iteration=self.iteration,
-                env_steps=0,
-                iteration_s=iteration_s,
-                collect_s=self._act_s,
-                learn_s=0.0,
-                communicate_s=self._wait_s,
-                episodes=0,
-                return_sum=0.0,
-                length_sum=0.0,
-                stage_s=self.clock.take(),
-                metrics={},
-                diagnostics={},
-                channels={"agent_wait_s": self._wait_s},
-            )
-        )
+        channels = {"agent_wait_s": self._wait_s}
+        self._report_answers(worked_s=self._act_s, waited_s=self._wait_s, channels=channels)
         self._wait_s = self._act_s = 0.0
+
+    def _diagnostics(self, now: bool) -> dict[str, float]:
+        """The simulators are elsewhere."""
+        return {}
 
     def _settle(self) -> None:
         """Every answer has waited for the device."""

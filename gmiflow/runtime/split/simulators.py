@@ -15,7 +15,7 @@ from gmiflow.runtime.comm.channel.simulators import SimulatorSeat
 from gmiflow.runtime.core import GMIRuntime, numbers
 from gmiflow.runtime.execution.clock import RUNTIME
 from gmiflow.runtime.execution.single_steps import StepSimulator
-from gmiflow.runtime.messages import Done, Progress, Ready
+from gmiflow.runtime.messages import Done, Ready
 from gmiflow.runtime.stages import build_simulator, close_simulator
 
 __all__ = ["SteppedRuntime"]
@@ -91,30 +91,11 @@ class SteppedRuntime(GMIRuntime):
             close_simulator(self._simulator, self._plan, self.clock)
 
     def _finish_iteration(self) -> None:
-        self.iteration += 1
-        now = time.perf_counter()
-        iteration_s, self._reported_s = now - self._reported_s, now
-        waited, self._told_wait_s = self._seat.wait_s - self._told_wait_s, self._seat.wait_s
-        step_s, self._step_s = self._step_s, 0.0
-        moved = self._seat.payload_bytes * self.context.training.horizon
-        self._reporter.send(
-            Progress(
-                gmi=self.context.id,
-                iteration=self.iteration,
-                env_steps=0,
-                iteration_s=iteration_s,
-                collect_s=step_s,
-                learn_s=0.0,
-                communicate_s=waited,
-                episodes=0,
-                return_sum=0.0,
-                length_sum=0.0,
-                stage_s=self.clock.take(),
-                metrics={},
-                diagnostics=self._diagnostics(False),
-                channels={"simulator_wait_s": waited, "moved_bytes": float(moved)},
-            )
-        )
+        waited_s, self._told_wait_s = self._seat.wait_s - self._told_wait_s, self._seat.wait_s
+        moved = float(self._seat.payload_bytes * self.context.training.horizon)
+        channels = {"simulator_wait_s": waited_s, "moved_bytes": moved}
+        self._report_answers(worked_s=self._step_s, waited_s=waited_s, channels=channels)
+        self._step_s = 0.0
 
     @at_work
     def _read_counters(self) -> None:

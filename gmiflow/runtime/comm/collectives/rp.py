@@ -21,6 +21,7 @@ import torch.distributed as distributed
 from torch import Tensor
 from torch.cuda import nccl
 
+from gmiflow.hardware import MULTI_RANK_NCCL
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.failure import COLLECTIVE_TIMED_OUT, NOT_SUPPORTED, PEER_LOST, GMIError, error
 
@@ -29,9 +30,6 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 300.0
 CLOSE_S = 10.0
 """How long the end of a run waits for NCCL to let go."""
-
-MULTI_RANK_VERSION = (2, 30)
-"""First NCCL that admits several ranks on one GPU, behind NCCL_MULTI_RANK_GPU_ENABLE; experimental there."""
 
 _OPERATIONS = {
     "sum": distributed.ReduceOp.SUM,
@@ -136,7 +134,7 @@ class RingCollective(Collective):
         version = nccl_version()
         variables = multi_rank_environment(version)
         if variables is None:
-            shown, needed = (".".join(map(str, numbers)) for numbers in (version, MULTI_RANK_VERSION))
+            shown, needed = (".".join(map(str, numbers)) for numbers in (version, MULTI_RANK_NCCL))
             raise error(
                 NOT_SUPPORTED,
                 f"{self.name} puts several members on a GPU, and NCCL {shown} takes one; NCCL {needed} and newer can",
@@ -199,7 +197,7 @@ def multi_rank_environment(version: tuple[int, ...]) -> dict[str, str] | None:
     They must be set before the process joins its first group of NCCL. NVLink multicast does not work with it, and the
     ranks' kernels must fit the GPU together.
     """
-    if version[:2] < MULTI_RANK_VERSION:
+    if version[:2] < MULTI_RANK_NCCL:
         return None
     return {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "8"}
 
