@@ -123,9 +123,24 @@ def test_a_stop_is_decided_by_the_trainers() -> None:
         iterations=1000,
         run={"collector": lambda gmi: Collector(stop_after=3 if gmi == 2 else None)},
     )
-    assert runtimes[2].iteration == 3
+    assert runtimes[2].iteration == 4  # asked for once three are reported, so the fourth is the last
     assert all(collector.of("Done")[0].stopped for collector in collectors)
-    assert all(3 <= runtime.iteration <= 6 for runtime in runtimes[:2])
+    assert all(4 <= runtime.iteration <= 4 + 2 for runtime in runtimes[:2])
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_a_stopped_split_leaves_the_agents_where_the_trainer_is_and_goes_on_exactly(
+    tmp_path: Path, synchronous, trainers: int
+) -> None:
+    stopping = {"run_dir": tmp_path, "collector": lambda gmi: Collector(stop_after=2 if gmi == 2 else None)}
+    runtimes, _ = split(agents=2, trainers=trainers, iterations=6, run=stopping)
+    assert [runtime.iteration for runtime in runtimes] == [3] * (2 + trainers)
+    resumed = {"run_dir": tmp_path / "rest", "resume": tmp_path / "checkpoints" / "last"}
+    runtimes, _ = split(agents=2, iterations=6, run=resumed)
+    whole = synchronous if trainers == 1 else weights_of(split(agents=2, trainers=2, iterations=6)[0][2])
+    tolerance = {"rtol": 0, "atol": 0} if trainers == 1 else {"rtol": 1e-5, "atol": 1e-6}
+    for name, value in weights_of(runtimes[2]).items():
+        torch.testing.assert_close(value, whole[name], **tolerance)
 
 
 def test_a_resumed_split_continues_exactly(tmp_path: Path, synchronous) -> None:

@@ -143,7 +143,7 @@ class AgentRuntime(GMIRuntime):
         if self.iteration >= self.context.training.iterations and not self._drops:
             return False
         needed = self._migrator.needed_version(self._board.version)
-        return needed is not None and self._board.version >= needed
+        return needed is not None and self._board.version >= needed and self._board.admits
 
     def _look(self, waited_s: float) -> None:
         try:

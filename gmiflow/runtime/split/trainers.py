@@ -128,9 +128,10 @@ class TrainerRuntime(GMIRuntime):
             self._consumer.close()
 
     def _finish_iteration(self) -> None:
-        """Checkpoint when due, show the new weights, report, agree with the other trainers on whether to go on.
+        """Checkpoint when due, agree with the other trainers on whether to go on, show the new weights, report.
 
-        The checkpoint is before the weights: with no staleness the agents are then just where the update began.
+        The checkpoint is before the weights: with no staleness the agents are then just where the update began. So is
+        the end: the agents that it leaves there are in the last checkpoint as they would be in any other.
         """
         self.iteration += 1
         if self._learned < self.iteration:  # a user's loop may collect without learning
@@ -140,11 +141,13 @@ class TrainerRuntime(GMIRuntime):
         every = self.context.training.checkpoint_every
         if every and self.iteration % every == 0:
             self._checkpoint()
-        self._hand_over()
-        self._report()
         stop = torch.tensor([int(self._reporter.stop_requested)])
         self.context.control.all_reduce(stop, "max")
         self._stopped = bool(stop.item())
+        if self._stopped and self._board is not None:
+            self._board.admit_no_more()
+        self._hand_over()
+        self._report()
 
     def _skip(self) -> None:
         self._consumer.skip()

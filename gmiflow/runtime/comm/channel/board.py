@@ -31,6 +31,7 @@ class Word:
     ENDED: Final = 17
     CHECKPOINT: Final = 18
     START: Final = 19
+    CLOSED: Final = 20
 
     SERVED: Final = 0
     ENV_OFFSET: Final = 16

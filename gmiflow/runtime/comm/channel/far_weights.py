@@ -61,6 +61,12 @@ class FoundBoard(WeightsBoard):
         self._fence()
         return found
 
+    @property
+    def closed(self) -> int:
+        """Whether no rollout may begin any more: to be read after a version."""
+        self._fence()
+        return self._writer.words[Word.CLOSED]
+
     def copy_newest(self, target: np.ndarray) -> int:
         """Copy the newest whole version; its number. See `WeightsReader.read`."""
         while True:
@@ -108,9 +114,10 @@ class _Mirror(WeightsBoard):
         self._writer.announce()
         show_segment(self._segment, path)
 
-    def write(self, version: int, weights: np.ndarray) -> None:
-        """Take over a version; see `WeightsBoard.publish`."""
+    def write(self, version: int, weights: np.ndarray, closed: int) -> None:
+        """Take over a version; see `WeightsBoard.publish` and `WeightsWriter.admit_no_more`."""
         words = self._writer.words
+        words[Word.CLOSED] = closed
         words[Word.BEGUN] = version
         self._fence()
         np.copyto(self._buffers[version % 2].numpy(), weights)
@@ -172,7 +179,7 @@ class WeightsOut(FarEnd):
         if board.version > self._version:
             self._version = board.copy_newest(self._staged.numpy())
             self._decided = decided
-            return (_WEIGHTS, self._version, *decided), bytes_of(self._staged)
+            return (_WEIGHTS, self._version, *decided, board.closed), bytes_of(self._staged)
         if decided != self._decided:
             self._decided = decided
             return (_STATE, self._version, *decided), None
@@ -245,7 +252,7 @@ class WeightsIn(FarEnd):
         name, path, readers = self._where
         if self._mirror is None:
             self._mirror = _Mirror.make(name, path, readers, self._entries, self._words[4])
-        self._mirror.write(version, self._arrived.numpy())
+        self._mirror.write(version, self._arrived.numpy(), self._words[5])
         self._decide()
         if not self._shown:
             self._shown = True

@@ -125,6 +125,10 @@ class WeightsWriter(WeightsBoard):
             lambda waited_s: self.watch.look(waited_s, lambda presence: not presence.attached),
         )
 
+    def admit_no_more(self) -> None:
+        """Let no rollout begin from now on: said before the next version, it comes no later than that."""
+        self._writer.words[Word.CLOSED] = 1
+
     def end(self, how: Ending) -> None:
         """Tell the readers that no more rollouts are wanted."""
         self._writer.words[Word.ENDED] = _ENDINGS.index(how)
@@ -192,6 +196,12 @@ class WeightsReader(WeightsBoard):
     def ended(self) -> Ending:
         """Whether the trainer wants no more, and why."""
         return _ENDINGS[self._writer.words[Word.ENDED]]
+
+    @property
+    def admits(self) -> bool:
+        """Whether a rollout may begin with a version that was read before."""
+        self._fence()
+        return not self._writer.words[Word.CLOSED]
 
     @property
     def wanted_checkpoint(self) -> int | None:
