@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.plan import LaunchPlan, PlanError, StagePlan, TrainingPlan
+from gmiflow.rl.layout import declared_policy
+from gmiflow.runtime.checkpoint_header import another_policy, read_shapes, require_environments, require_whole
+from gmiflow.runtime.checkpoint_meta import read_meta
 from gmiflow.runtime.failure import GMIError
-from gmiflow.runtime.run_directory import META, find_checkpoint
+from gmiflow.runtime.run_directory import POLICY, find_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,41 +31,49 @@ class Start:
     policy: Path | None = None
 
     def check(self, plan: LaunchPlan, output: str) -> None:
-        """Find the checkpoints; exits with E0707 when one is not there.
+        """Look at the checkpoints before anything starts; exits with E0707 when one cannot be used.
 
         Raises:
             click.UsageError: the workflow does not take them, or all its iterations are made already.
         """
         serves = [training.name for training in plan.trainings if training.mode == "serve"]
-        if self.resume is not None:
-            if serves:
-                message = f"{serves[0]} serves and keeps no checkpoint to go on from"
-                raise click.UsageError(f"--resume: {message}; --from RUN takes the policy of a run")
-            _require_checkpoints(self.resume, plan, output)
-        if self.policy is not None:
-            if not serves:
-                message = f"{plan.trainings[0].name} trains: --resume RUN goes on with a run"
-                raise click.UsageError(f"--from is for workflows with `mode = serve`, and {message}")
-            for training in plan.trainings:
-                _warn_of_another_agent(_found(self.policy, training.name, output), training)
+        if self.resume is not None and serves:
+            message = f"{serves[0]} serves and keeps no checkpoint to go on from"
+            raise click.UsageError(f"--resume: {message}; --from RUN takes the policy of a run")
+        if self.policy is not None and not serves:
+            message = f"{plan.trainings[0].name} trains: --resume RUN goes on with a run"
+            raise click.UsageError(f"--from is for workflows with `mode = serve`, and {message}")
+        try:
+            if self.resume is not None:
+                _require_checkpoints(self.resume, plan)
+            if self.policy is not None:
+                for training in plan.trainings:
+                    checkpoint = find_checkpoint(self.policy, training.name)
+                    read_meta(checkpoint)
+                    _require_policy(checkpoint, training)
+        except GMIError as problem:
+            failure = problem.failure
+            finish([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)], output)
 
 
-def _require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
-    """Find the checkpoint of every training before anything starts; exits with E0707 when one is not there.
+def _require_checkpoints(resume: Path, plan: LaunchPlan) -> None:
+    """Look at the checkpoint of every training.
 
     Raises:
+        GMIError: E0707 when one is not there, damaged, or another training's.
         click.UsageError: all iterations are made already.
     """
     made: list[int] = []
     for training in plan.trainings:
-        checkpoint = _found(resume, training.name, output)
-        _warn_of_another_agent(checkpoint, training)
-        meta = _meta(checkpoint)
-        iteration, seed = meta.get("iteration"), meta.get("seed")
-        made.append(iteration if isinstance(iteration, int) else 0)
-        if isinstance(seed, int) and seed != training.seed:
+        checkpoint = find_checkpoint(resume, training.name)
+        meta = read_meta(checkpoint)
+        require_environments(checkpoint, meta, training.name, training.num_env)
+        _require_policy(checkpoint, training)
+        require_whole(checkpoint, meta)
+        made.append(meta.iteration)
+        if meta.seed != training.seed:
             click.echo(
-                f"warning: {training.name}: the checkpoint was made with seed {seed}, and this run has seed "
+                f"warning: {training.name}: the checkpoint was made with seed {meta.seed}, and this run has seed "
                 f"{training.seed}; it goes on with other random numbers",
                 err=True,
             )
@@ -74,24 +84,38 @@ def _require_checkpoints(resume: Path, plan: LaunchPlan, output: str) -> None:
         )
 
 
-def _warn_of_another_agent(checkpoint: Path, training: TrainingPlan) -> None:
-    """Say which parameters of the agent are not those that the weights were trained with.
+def _require_policy(checkpoint: Path, training: TrainingPlan) -> None:
+    """Hold the policy of a checkpoint against the agent of a training.
 
-    Weights of another size are refused when they are loaded; what has no weights (an activation) nobody else notices.
+    Which parameters of the agent changed is told in any case: what has no weights (an activation) nobody else notices.
+
+    Raises:
+        GMIError: E0707 when it is cut off, or when the agent's declaration alone tells that it is another policy.
     """
-    now, then = _agent_of(training), _agent_then(checkpoint, training.name)
-    if now is None or then is None:
+    saved, agent = read_shapes(checkpoint / POLICY), _agent_of(training)
+    if agent is None:
         return
-    if now.entry != then.entry:
-        changed = [f"as `{then.entry}`, and is `{now.entry}` now"]
-    else:
-        names = [name for name in now.params if name in then.params and now.params[name] != then.params[name]]
-        changed = [
-            f"with {name} = {json.dumps(then.params[name])}, and has {json.dumps(now.params[name])} now"
-            for name in names
-        ]
+    changed = _changes(agent, _agent_then(checkpoint, training.name))
+    here = declared_policy(agent.entry, agent.params, agent.shapes)
+    if here is not None and (problem := another_policy(checkpoint, saved, here, *changed)) is not None:
+        raise problem
     for text in changed:
-        click.echo(f"note: {training.name}: the agent of the checkpoint was trained {text}", err=True)
+        click.echo(f"note: {training.name}: {text}", err=True)
+
+
+def _changes(now: StagePlan, then: StagePlan | None) -> list[str]:
+    """What the agent that weights were trained with had otherwise; nothing where it is not known."""
+    if then is None:
+        return []
+    trained = "the agent of the checkpoint was trained"
+    if now.entry != then.entry:
+        return [f"{trained} as `{then.entry}`, and is `{now.entry}` now"]
+    return [
+        f"{trained} with {name} = {json.dumps(old[name])}, and has {json.dumps(new[name])} now"
+        for old, new in ((then.shapes, now.shapes), (then.params, now.params))
+        for name in new
+        if name in old and new[name] != old[name]
+    ]
 
 
 def _agent_of(training: TrainingPlan) -> StagePlan | None:
@@ -110,22 +134,3 @@ def _agent_then(checkpoint: Path, training: str) -> StagePlan | None:
     named = [item for item in trainings if item.name == training]
     chosen = named or (trainings if len(trainings) == 1 else ())
     return _agent_of(chosen[0]) if chosen else None
-
-
-def _found(path: Path, training: str, output: str) -> Path:
-    """The checkpoint of a training; exits with E0707 when there is none."""
-    try:
-        return find_checkpoint(path, training)
-    except GMIError as problem:
-        failure = problem.failure
-        finish([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)], output)
-        raise  # `finish` has ended the process
-
-
-def _meta(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says about itself; nothing when it is damaged, which loading it reports."""
-    try:
-        data = json.loads((checkpoint / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from gmiflow.hashing import mix_int
-from gmiflow.rl.network import ACTOR, CRITIC, Activation, NetworkLayout, apply_activation
+from gmiflow.rl.layout import NetworkLayout
+from gmiflow.rl.network import ACTOR, CRITIC, Activation, apply_activation
 from gmiflow.rl.normalizer import RunningNormalizer
 
 __all__ = ["OBSERVATION_LIMIT", "ActorCritic"]

@@ -13,81 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["ACTOR", "CRITIC", "Activation", "Layer", "NetworkLayout", "NetworkPass", "apply_activation"]
+from gmiflow.rl.layout import NetworkLayout
+
+__all__ = ["ACTOR", "CRITIC", "Activation", "NetworkPass", "apply_activation"]
 
 ACTOR, CRITIC = 0, 1
-_ALIGNMENT = 8
 _LOG2_E = 1.0 / math.log(2.0)
 
 Activation: TypeAlias = Literal["elu", "relu", "tanh"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
-    """One layer of both networks: weights [2, rows, outputs] at ``start`` of the flat tensor.
-
-    Rows ``0 .. inputs - 1`` are the weight matrix, row ``inputs`` is the bias, the rest is padding.
-    """
-
-    inputs: int
-    outputs: int
-    rows: int
-    start: int
-
-    @property
-    def size(self) -> int:
-        """Elements in the flat tensor."""
-        return 2 * self.rows * self.outputs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkLayout:
-    """Where everything lies in the flat parameter tensor: the layers, then log_std."""
-
-    observation: int
-    hidden: tuple[int, ...]
-    action: int
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """All layers, the output layer last."""
-        sizes = (self.observation, *self.hidden, self.action)
-        layers: list[Layer] = []
-        start = 0
-        for inputs, outputs in pairwise(sizes):
-            rows = -(-(inputs + 1) // _ALIGNMENT) * _ALIGNMENT
-            layers.append(Layer(inputs=inputs, outputs=outputs, rows=rows, start=start))
-            start += layers[-1].size
-        return tuple(layers)
-
-    @property
-    def log_std_start(self) -> int:
-        """Offset of log_std, [action]."""
-        last = self.layers[-1]
-        return last.start + last.size
-
-    @property
-    def size(self) -> int:
-        """Elements of the flat tensor, rounded up so that what follows it stays aligned."""
-        return -(-(self.log_std_start + self.action) // _ALIGNMENT) * _ALIGNMENT
-
-    def weights(self, flat: Tensor) -> list[Tensor]:
-        """Views [2, rows, outputs] of a flat tensor (parameters or gradients), one per layer."""
-        return [
-            flat[layer.start : layer.start + layer.size].view(2, layer.rows, layer.outputs) for layer in self.layers
-        ]
-
-    def log_std(self, flat: Tensor) -> Tensor:
-        """View [action] of a flat tensor."""
-        return flat[self.log_std_start : self.log_std_start + self.action]
 
 
 def apply_activation(kind: Activation, value: Tensor) -> Tensor:

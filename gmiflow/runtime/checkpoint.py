@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from gmiflow.runtime.checkpoint_header import another_policy, require_environments
 from gmiflow.runtime.checkpoint_meta import CheckpointMeta, read_meta
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, WEIGHTS_DIFFER, GMIError, error
 from gmiflow.runtime.run_directory import META, POLICY, REPLACED, UNFINISHED, checkpoint_name, environments_file
@@ -166,11 +167,7 @@ class CheckpointReader:
 
     def require(self, training: str, num_env: int) -> None:
         """Raise `GMIError` E0707 unless the checkpoint fits a training with ``num_env`` environments."""
-        if self.meta.num_env != num_env:
-            raise error(
-                CHECKPOINT_UNUSABLE,
-                f"the checkpoint {self.path} has {self.meta.num_env} environments, but {training} has {num_env}",
-            )
+        require_environments(self.path, self.meta, training, num_env)
 
     def shared(self, name: str) -> dict[str, Tensor]:
         """The tensors of a file that is equal on all GMIs."""
@@ -182,18 +179,15 @@ class CheckpointReader:
         Raises:
             GMIError: E0707 when they are another policy's, or no numbers.
         """
-        state, another = self.shared(POLICY), f"the policy in {self.path} is another one"
-        hint = (
-            "the agent has to be built with the parameters that it was trained with, for a simulator of the same sizes"
-        )
-        if differences := _differences(state, policy.state_dict()):
-            shown = differences if len(differences) <= 4 else [*differences[:3], f"and {len(differences) - 3} more"]
-            raise error(CHECKPOINT_UNUSABLE, another, *shown, hint)
+        state = self.shared(POLICY)
+        saved, here = ({name: tuple(v.shape) for name, v in held.items()} for held in (state, policy.state_dict()))
+        if (problem := another_policy(self.path, saved, here)) is not None:
+            raise problem
         try:
             policy.load_state_dict(state)
-        except RuntimeError as problem:
-            reason = " ".join(str(problem).split())
-            raise error(CHECKPOINT_UNUSABLE, f"{another}: {reason}", hint) from problem
+        except RuntimeError as refused:
+            reason = " ".join(str(refused).split())
+            raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} is another one: {reason}") from refused
         for name, values in policy.named_parameters():
             if values.isnan().any():
                 raise error(CHECKPOINT_UNUSABLE, f"the policy in {self.path} cannot act: {name} holds NaN")
@@ -247,14 +241,3 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _differences(saved: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> list[str]:
-    """What two policies have that the other has not, or in another size, a sentence for each tensor."""
-    found = [f"`{name}` is in the checkpoint alone" for name in saved if name not in here]
-    found += [f"`{name}` is not in the checkpoint" for name in here if name not in saved]
-    return found + [
-        f"`{name}` is {list(saved[name].shape)} in the checkpoint and {list(here[name].shape)} here"
-        for name in here
-        if name in saved and saved[name].shape != here[name].shape
-    ]

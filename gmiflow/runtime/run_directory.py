@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,19 @@ def find_checkpoint(path: Path, training: str) -> Path:
     """
     candidates = (path, path / "checkpoints" / "last", path / "checkpoints" / training / "last", path / "last")
     for candidate in candidates:
-        if (candidate / META).is_file():
+        if os.path.isfile(candidate / META):
             return candidate.resolve()
-    raise error(CHECKPOINT_UNUSABLE, f"there is no checkpoint of the training {training} in {path}")
+    message = f"there is no checkpoint of the training {training} in {path}"
+    raise error(CHECKPOINT_UNUSABLE, message, *_what_is_there(path))
+
+
+def _what_is_there(path: Path) -> list[str]:
+    """Why no checkpoint was found, where that can be told."""
+    if not os.path.lexists(path):
+        return ["there is nothing of that name"]
+    if not os.path.isdir(path):
+        return ["it is a file: name a run directory, or the folder of a checkpoint in one"]
+    others = sorted(link.parent.name for link in path.glob("checkpoints/*/last") if (link / META).is_file())
+    if not others:
+        return []
+    return [f"it has those of {', '.join(others)}: name one, for example {path / 'checkpoints' / others[0] / 'last'}"]

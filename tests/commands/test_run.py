@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,49 @@ def test_other_parameters_of_the_agent_are_pointed_out(finished, capsys):
     assert capsys.readouterr().err == told
     Start(resume=run).check(replace(plan, trainings=(replace(more, stages=training.stages),)), "text")
     assert capsys.readouterr().err == ""
+
+
+def test_what_cannot_be_gone_on_from_is_refused_before_anything_starts(finished, tmp_path, capsys):
+    plan = LaunchPlan.from_json((finished[0] / "run" / "plan.json").read_text())
+    (training,) = plan.trainings
+    copy = tmp_path / "copy"  # without the plan: nothing but the checkpoint tells what the agent was
+    shutil.copytree(finished[0] / "run" / "checkpoints" / "last", copy)
+
+    def refused(training=training, **start):
+        start = start or {"resume": copy}
+        with pytest.raises(SystemExit) as exited:
+            Start(**start).check(replace(plan, trainings=(replace(training, iterations=99),)), "text")
+        assert exited.value.code == 1
+        return capsys.readouterr().err
+
+    def with_agent(**changes):
+        stages = (replace(s, **changes) if s.role == "agent" else s for s in training.stages)
+        return replace(training, stages=tuple(stages))
+
+    assert "has 64 environments, but train has 128" in refused(replace(training, num_env=128))
+    told = refused(with_agent(shapes={"O": 60, "A": 1}))
+    assert "`observation_normalizer.mean` is [4] in the checkpoint and [60] here" in told
+    serving = replace(with_agent(params={"hidden": [8]}), mode="serve")
+    assert "`flat` is [" in refused(serving, policy=copy)
+    for name in ("policy.safetensors", "trainer.safetensors", "environments_00000032.safetensors"):
+        whole = (copy / name).read_bytes()
+        (copy / name).write_bytes(whole[:-1])
+        assert f"{copy / name} is damaged or cut off" in refused()
+        (copy / name).unlink()
+        assert f"{copy / name} cannot be read: there is no such file" in refused()
+        os.mkfifo(copy / name)
+        assert f"{copy / name} cannot be read: it is not a file" in refused()
+        (copy / name).unlink()
+        (copy / name).write_bytes(whole)
+    assert "it is a file: name a run directory" in refused(resume=copy / "policy.safetensors")
+    several = tmp_path / "checkpoints" / "train.1" / "last"
+    several.parent.mkdir(parents=True)
+    several.symlink_to(copy)
+    assert f"it has those of train.1: name one, for example {several}" in refused(resume=tmp_path)
+    Start(resume=copy).check(
+        replace(plan, trainings=(replace(with_agent(entry="own:Actor", shapes={"O": 9}), iterations=99),)), "text"
+    )
+    assert capsys.readouterr().err == ""  # only its class knows what it makes of 9 numbers
 
 
 def test_resume_alone_takes_the_plan_of_the_run(finished):

@@ -6,14 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import save_file
 
 from gmiflow.cli import main
 from gmiflow.commands.run_place import unused
 from gmiflow.commands.run_view import JsonView
+from gmiflow.rl.layout import declared_policy
+from gmiflow.runtime.checkpoint_meta import CheckpointMeta
 from gmiflow.runtime.events import Iteration
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +60,23 @@ def checkpoint(directory, *, iteration, seed=1):
     assert done.exit_code == 0, done.output
     last = directory / "checkpoints" / "last"
     last.mkdir(parents=True)
-    (last / "meta.json").write_text(json.dumps({"training": "train", "iteration": iteration, "seed": seed}))
-    (last / "policy.safetensors").write_bytes(b"")
+    plan = json.loads((directory / "plan.json").read_text())
+    (agent,) = (stage for stage in plan["trainings"][0]["stages"] if stage["role"] == "agent")
+    policy = declared_policy(agent["entry"], agent["params"], agent["shapes"])
+    meta = CheckpointMeta(
+        training="train",
+        iteration=iteration,
+        num_env=32,
+        seed=seed,
+        slices=((0, 32),),
+        checksum="0" * 16,
+        episodes=0,
+        mean_return=None,
+    )
+    (last / "meta.json").write_text(json.dumps(asdict(meta)))
+    save_file({name: np.zeros(shape) for name, shape in policy.items()}, last / "policy.safetensors")
+    for name in ("trainer", "environments_00000000"):
+        save_file({}, last / f"{name}.safetensors")
     return last
 
 

@@ -139,10 +139,11 @@ def test_where_weights_cannot_come_from(folder: Path, words: tuple[str, ...], co
     assert not (folder / "refused").exists()
 
 
-def test_a_policy_of_another_size_is_refused_in_plain_words(folder: Path) -> None:
+def test_a_policy_of_another_size_is_refused_before_anything_starts(folder: Path) -> None:
     """CartPole has 4 observations and an action: with 8 units instead of 32 the parameters are fewer."""
     words = ("--from", "trained", "--set", "actor.hidden=[8]", "--gmi-per-gpu", "1", "--run-dir", "narrow")
     done = gmiflow(folder, "run", "box.gmi", "-w", "serve", *words)
     assert done.returncode == 1 and "error[E0707]" in done.stderr
-    assert "`flat` is [" in done.stderr and "Traceback" not in done.stderr, done.stderr
-    assert "serve: failed before an iteration was over" in done.stdout
+    assert "was trained with hidden = [32], and has [8] now" in done.stderr
+    assert "`flat` is [" in done.stderr and "GMI 0" not in done.stderr, done.stderr
+    assert not (folder / "narrow").exists()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from gmiflow.rl.layout import declared_policy
 from gmiflow.rl.models import ActorCritic
 from gmiflow.rl.network import ACTOR, CRITIC, NetworkPass
 
@@ -18,6 +19,21 @@ def padded(policy, obs):
     rows[:, : obs.shape[1]] = obs
     rows[:, obs.shape[1]] = 1.0
     return rows
+
+
+@pytest.mark.parametrize("hidden", [[7, 12], [16], [9, 8, 7]])
+def test_a_declaration_tells_the_tensors_of_the_policy(hidden):
+    """Just what `ActorCritic` has: by it the launcher refuses checkpoints, and none that fits."""
+    told = declared_policy("gmiflow.rl.ppo:Actor", {"hidden": hidden, "normalize_obs": False}, {"O": 5, "A": 3})
+    made = make_policy(hidden=tuple(hidden), normalize_obs=False).state_dict()
+    assert told == {name: tuple(value.shape) for name, value in made.items()}
+
+
+def test_what_only_a_class_knows_is_not_guessed():
+    shapes = {"O": 5, "A": 3}
+    assert declared_policy("own:Actor", {"hidden": [8]}, shapes) is None
+    assert declared_policy("gmiflow.rl.ppo:Actor", {"hidden": [8]}, {"O": 5}) is None
+    assert declared_policy("gmiflow.rl.ppo:Actor", {"hidden": ["8"]}, shapes) is None
 
 
 @pytest.mark.parametrize("activation", ["elu", "relu", "tanh"])

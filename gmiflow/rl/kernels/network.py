@@ -12,7 +12,8 @@ import triton
 from torch import Tensor
 
 from gmiflow.rl.kernels.linear import forward_kernel, input_gradient_kernel, weight_gradient_kernel
-from gmiflow.rl.network import Activation, NetworkLayout
+from gmiflow.rl.layout import NetworkLayout
+from gmiflow.rl.network import Activation
 
 __all__ = ["Tiling", "TritonNetwork"]
 
