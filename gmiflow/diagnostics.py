@@ -99,6 +99,16 @@ class DiagnosticError(Exception):
         self.diagnostics = diagnostics
 
 
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """A text after some edits of it, the last first; one that overlaps an earlier applied one is left out."""
+    limit = len(text) + 1
+    for edit in sorted(edits, key=lambda edit: (edit.span.start, edit.span.end), reverse=True):
+        if edit.span.end <= limit:
+            text = text[: edit.span.start] + edit.text + text[edit.span.end :]
+            limit = edit.span.start
+    return text
+
+
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Sort by file (in order of first appearance) and place; drop exact repetitions."""
     unique = list(dict.fromkeys(diagnostics))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from gmiflow.commands.options import format_option
 from gmiflow.commands.report import ERRORS_FOUND, show
-from gmiflow.diagnostics import Diagnostic, Edit
+from gmiflow.diagnostics import Diagnostic, apply_edits
 from gmiflow.hardware import detect
 from gmiflow.passes.lint import lint
 
@@ -60,15 +59,5 @@ def mended(name: str) -> str | None:
         edits = [edit for diagnostic in warnings for edit in diagnostic.fixes[0].edits]
         if not edits:
             return text
-        text = apply(edits[0].span.source.text, edits)
-    return text
-
-
-def apply(text: str, edits: Iterable[Edit]) -> str:
-    """Apply edits from the last to the first; one that overlaps an earlier applied one is left for the next round."""
-    limit = len(text) + 1
-    for edit in sorted(edits, key=lambda edit: (edit.span.start, edit.span.end), reverse=True):
-        if edit.span.end <= limit:
-            text = text[: edit.span.start] + edit.text + text[edit.span.end :]
-            limit = edit.span.start
+        text = apply_edits(edits[0].span.source.text, edits)
     return text

@@ -80,7 +80,7 @@ class _Completer:
             unwanted |= {"true", "false"}
         if table_of(self._context.frames) != "stage type" and not head:
             unwanted |= {"in", "out"}
-        if any(isinstance(declared, ast.Edition) for declared in self._analysis.items):
+        if any(isinstance(node, ast.Edition) for node in self._analysis.items):
             unwanted |= {"edition"}
         return unwanted
 

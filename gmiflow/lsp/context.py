@@ -7,7 +7,7 @@ and asked what it accepts. Statements before the cursor that are not finished or
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from lark.exceptions import UnexpectedToken
@@ -124,55 +124,59 @@ def declaration_start(text: str, offset: int) -> int:
     return 0
 
 
+@dataclass(slots=True)
+class _Level:
+    """What was read so far in one open bracket, or outside of all: the last statement, how many commas, all names."""
+
+    statement: list[Token] = field(default_factory=list[Token])
+    commas: int = 0
+    names: set[str] = field(default_factory=set[str])
+
+
 def _in_code(tokens: list[Token], start: int, prefix: str) -> Context:
     frames: list[Frame] = []
-    statements: list[list[Token]] = [[]]
-    commas = [0]
-    names: list[set[str]] = [set()]
+    levels = [_Level()]
     for token in tokens:
         kind = token.type
         if kind in OPENERS:
-            frames.append(Frame(bracket=kind, head=tuple(statements[-1]), commas=commas[-1]))
-            statements[-1].append(token)
-            statements.append([])
-            commas.append(0)
-            names.append(set())
+            frames.append(Frame(bracket=kind, head=tuple(levels[-1].statement), commas=levels[-1].commas))
+            levels[-1].statement.append(token)
+            levels.append(_Level())
         elif kind in OPENERS.values():
             if frames and OPENERS[frames[-1].bracket] == kind:
                 frames.pop()
-                statements.pop()
-                commas.pop()
-                names.pop()
-            statements[-1].append(token)
+                levels.pop()
+            levels[-1].statement.append(token)
         elif kind == "COMMA" or (kind == "_NL" and (not frames or frames[-1].bracket == "LBRACE")):
-            statements[-1] = []
-            commas[-1] += kind == "COMMA"
+            levels[-1].statement = []
+            levels[-1].commas += kind == "COMMA"
         elif kind not in ("_NL", "DOC"):
-            statements[-1].append(token)
-            names[-1] |= {token.value} if kind == "NAME" else set()
-    accepted = _accepted(tokens, frames, statements)
+            levels[-1].statement.append(token)
+            levels[-1].names |= {token.value} if kind == "NAME" else set()
+    innermost = levels[-1]
+    accepted = _accepted(tokens, frames, innermost.statement)
     return Context(
         inside="code",
         start=start,
         prefix=prefix,
         frames=tuple(frames),
-        statement=tuple(statements[-1]),
+        statement=tuple(innermost.statement),
         keywords=frozenset(_KEYWORD_TERMINALS[name] for name in accepted if name in _KEYWORD_TERMINALS),
         accepts_name="NAME" in accepted,
-        commas=commas[-1],
-        names=frozenset(names[-1]),
+        commas=innermost.commas,
+        names=frozenset(innermost.names),
     )
 
 
-def _accepted(tokens: list[Token], frames: list[Frame], statements: list[list[Token]]) -> frozenset[str]:
+def _accepted(tokens: list[Token], frames: list[Frame], statement: list[Token]) -> frozenset[str]:
     """Terminals that the grammar accepts: after everything, or else after the heads and the statement alone."""
-    if not frames and not statements[-1]:
+    if not frames and not statement:
         return accepted_after([])
     whole = accepted_after(_without_empty_lines(tokens))
     if whole:
         return whole
     short = [token for frame in frames for token in (*frame.head, Token(frame.bracket, "", 0, 0))]
-    return accepted_after([*short, *statements[-1]])
+    return accepted_after([*short, *statement])
 
 
 def accepted_after(tokens: list[Token]) -> frozenset[str]:

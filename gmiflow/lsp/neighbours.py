@@ -8,6 +8,7 @@ from itertools import pairwise, takewhile
 
 from gmiflow.lsp.analysis import Analysis
 from gmiflow.lsp.context import OPENERS, Context, declaration_start
+from gmiflow.lsp.symbols import is_size
 from gmiflow.syntax.lexer import Token
 from gmiflow.syntax.words import DECLARATION_KEYWORDS
 
@@ -68,7 +69,7 @@ def size_names(analysis: Analysis, context: Context) -> list[str]:
     in_shape = 0
     for token in declaration_tokens(analysis, context.start):
         in_shape += (token.type == "LSQB") - (token.type == "RSQB")
-        if in_shape > 0 and token.type == "NAME" and token.value[0].isupper() and token.start_pos != context.start:
+        if in_shape > 0 and token.type == "NAME" and is_size(token.value) and token.start_pos != context.start:
             found[token.value] = None
     return list(found)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lsprotocol import types
 
 from gmiflow import resources
-from gmiflow.diagnostics import Diagnostic
+from gmiflow.diagnostics import Diagnostic, Edit, apply_edits
 from gmiflow.lsp.analysis import Analyses, Analysis
 from gmiflow.lsp.documents import Documents
 from gmiflow.lsp.indexing import import_place, index_unit
@@ -28,13 +27,6 @@ from gmiflow.syntax.words import KEYWORDS
 
 class RenameError(Exception):
     """A name cannot become what was asked for; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    file: str
-    span: Span
-    text: str
 
 
 def prepare_rename(analysis: Analysis, position: types.Position) -> types.PrepareRenamePlaceholder | None:
@@ -70,10 +62,11 @@ def rename(analyses: Analyses, analysis: Analysis, position: types.Position, nam
     edits = {index.file: list(_edits(index, symbols, name)) for index in indexes}
     _check_meanings(analyses.files, indexes, edits, name)
     changes: dict[str, list[types.TextEdit]] = {}
-    for edit in (edit for of_file in edits.values() for edit in of_file):
-        place = file_location(analysis, Path(edit.file), edit.span)
-        if place is not None:
-            changes.setdefault(place.uri, []).append(types.TextEdit(range=place.range, new_text=edit.text))
+    for file, of_file in edits.items():
+        for edit in of_file:
+            place = file_location(analysis, Path(file), edit.span)
+            if place is not None:
+                changes.setdefault(place.uri, []).append(types.TextEdit(range=place.range, new_text=edit.text))
     return types.WorkspaceEdit(changes=changes)
 
 
@@ -82,22 +75,22 @@ def _can_rename(symbols: set[Symbol]) -> bool:
     return all(s.kind in RENAMEABLE and not Path(s.file).is_relative_to(standard) for s in symbols)
 
 
-def _edits(index: Index, symbols: Container[Symbol], name: str) -> Iterator[_Edit]:
+def _edits(index: Index, symbols: Container[Symbol], name: str) -> Iterator[Edit]:
     imports = {import_place(item): item for item in index.unit.module.items if isinstance(item, ast.Import)}
     for occurrence in index.of(symbols):
         span = occurrence.span
         item = imports.get(span)
         if occurrence.symbol.kind != "module" or item is None:
-            yield _Edit(index.file, span, name)
+            yield Edit(span=span, text=name)
         elif item.alias is None:
-            yield _Edit(index.file, Span(span.source, span.end, span.end), f" as {name}")
+            yield Edit(span=Span(span.source, span.end, span.end), text=f" as {name}")
     for bare in index.bare_ends:
         ports = [port for _, port in bare.ports]
         if any(port in symbols for port in (*ports, *bare.partners) if port is not None):
             # the ends no longer have the same names: write them out
             names = [name if port is not None and port in symbols else text for text, port in bare.ports]
             listed = f".{names[0]}" if len(names) == 1 else f".{{{', '.join(names)}}}"
-            yield _Edit(index.file, Span(bare.span.source, bare.span.end, bare.span.end), listed)
+            yield Edit(span=Span(bare.span.source, bare.span.end, bare.span.end), text=listed)
 
 
 def _check_name(symbol: Symbol, name: str, indexes: list[Index]) -> None:
@@ -141,9 +134,10 @@ class _Changed(Files):
         return self._files.parsed(path, name, new)
 
 
-def _check_meanings(files: Documents, indexes: list[Index], edits: dict[str, list[_Edit]], name: str) -> None:
+def _check_meanings(files: Documents, indexes: list[Index], edits: dict[str, list[Edit]], name: str) -> None:
     """Read the changed files, and refuse when a name in them no longer means what it meant."""
-    texts = {index.file: _applied(index.unit.source.text, edits[index.file]) for index in indexes if edits[index.file]}
+    sources = {index.file: index.unit.source.text for index in indexes if edits[index.file]}
+    texts = {file: apply_edits(text, edits[file]) for file, text in sources.items()}
     changed = _Changed(files, texts)
     meanings: dict[Symbol, Symbol] = {}
     for before in indexes:
@@ -156,13 +150,7 @@ def _check_meanings(files: Documents, indexes: list[Index], edits: dict[str, lis
         _compare(before, index_unit(unit, Path(before.file), loader.paths), edits[before.file], meanings, name)
 
 
-def _applied(text: str, edits: Sequence[_Edit]) -> str:
-    for edit in sorted(edits, key=lambda edit: edit.span.start, reverse=True):
-        text = text[: edit.span.start] + edit.text + text[edit.span.end :]
-    return text
-
-
-def _compare(before: Index, after: Index, edits: Sequence[_Edit], meanings: dict[Symbol, Symbol], name: str) -> None:
+def _compare(before: Index, after: Index, edits: Sequence[Edit], meanings: dict[Symbol, Symbol], name: str) -> None:
     """Refuse unless every name stands for what it stood for, and no name that meant nothing means something now."""
     moved = _Moved(edits)
     new = {o.span.end: o for o in after.occurrences}  # an import's name grows to the left when it gets an alias
@@ -186,7 +174,7 @@ def _compare(before: Index, after: Index, edits: Sequence[_Edit], meanings: dict
 class _Moved:
     """Where names of a text are after some edits."""
 
-    def __init__(self, edits: Sequence[_Edit]) -> None:
+    def __init__(self, edits: Sequence[Edit]) -> None:
         ordered = sorted(edits, key=lambda edit: edit.span.start)
         self._starts = [edit.span.start for edit in ordered]
         self._shifts = [0]

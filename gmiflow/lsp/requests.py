@@ -33,7 +33,7 @@ SHOW_GRAPH = "gmiflow.server.showGraph"
 EXPLAIN = "gmiflow.server.explain"
 GRAPH = "gmiflow.server.graph"
 CHOICES = "gmiflow.server.choices"
-"""Commands: the first two show a file, the others answer with its content."""
+"""Commands: the first two show a file, the next two answer with its content, the last one with names."""
 
 T = TypeVar("T")
 
@@ -153,8 +153,7 @@ def _register_writing(server: Server) -> None:
         types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=list(completion.TRIGGERS))
     )
     def on_completion(p: types.CompletionParams) -> types.CompletionList:
-        analysis = server.analyses.of(p.text_document.uri)
-        items = completion.completions(analysis, p.position) if analysis is not None else []
+        items = _about(server, p.text_document.uri, lambda a: completion.completions(a, p.position), [])
         return types.CompletionList(is_incomplete=False, items=items)
 
     @server.feature(
@@ -164,38 +163,33 @@ def _register_writing(server: Server) -> None:
         ),
     )
     def on_signature(p: types.SignatureHelpParams) -> types.SignatureHelp | None:
-        analysis = server.analyses.of(p.text_document.uri)
-        return signature.signature_help(analysis, p.position) if analysis is not None else None
+        return _about(server, p.text_document.uri, lambda a: signature.signature_help(a, p.position), None)
 
     @server.feature(types.TEXT_DOCUMENT_FORMATTING)
     def on_formatting(p: types.DocumentFormattingParams) -> list[types.TextEdit]:
-        analysis = server.analyses.of(p.text_document.uri)
-        return formatting.format_document(analysis) if analysis is not None else []
+        return _about(server, p.text_document.uri, formatting.format_document, [])
 
     @server.feature(types.TEXT_DOCUMENT_RANGE_FORMATTING)
     def on_range_formatting(p: types.DocumentRangeFormattingParams) -> list[types.TextEdit]:
-        analysis = server.analyses.of(p.text_document.uri)
-        return formatting.format_document(analysis, p.range) if analysis is not None else []
+        return _about(server, p.text_document.uri, lambda a: formatting.format_document(a, p.range), [])
 
     kinds = [types.CodeActionKind.QuickFix, problems.FIX_ALL]
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))
     def on_actions(p: types.CodeActionParams) -> list[types.CodeAction]:
-        analysis = server.analyses.of(p.text_document.uri)
-        return problems.actions(analysis, p.range, p.context.only) if analysis is not None else []
+        return _about(server, p.text_document.uri, lambda a: problems.actions(a, p.range, p.context.only), [])
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def on_prepare_rename(p: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-        analysis = server.analyses.of(p.text_document.uri)
-        return renaming.prepare_rename(analysis, p.position) if analysis is not None else None
+        return _about(server, p.text_document.uri, lambda a: renaming.prepare_rename(a, p.position), None)
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def on_rename(p: types.RenameParams) -> types.WorkspaceEdit | None:
-        analysis = server.analyses.of(p.text_document.uri)
-        if analysis is None:
-            return None
+        new = p.new_name
         try:
-            return renaming.rename(server.analyses, analysis, p.position, p.new_name)
+            return _about(
+                server, p.text_document.uri, lambda a: renaming.rename(server.analyses, a, p.position, new), None
+            )
         except renaming.RenameError as error:
             raise JsonRpcInvalidParams(str(error)) from error
 
@@ -203,13 +197,11 @@ def _register_writing(server: Server) -> None:
 def _register_commands(server: Server) -> None:
     @server.command(EXPLAIN)
     def explain(uri: str, workflow: str) -> str:
-        analysis = server.analyses.of(uri)
-        return views.explanation(analysis, workflow) if analysis is not None else ""
+        return _about(server, uri, lambda a: views.explanation(a, workflow), "")
 
     @server.command(GRAPH)
     def graph(uri: str, workflow: str) -> dict[str, str]:
-        analysis = server.analyses.of(uri)
-        svg, problem = views.graph(analysis, workflow) if analysis is not None else ("", "the file is not open")
+        svg, problem = _about(server, uri, lambda a: views.graph(a, workflow), ("", "the file is not open"))
         return {"svg": svg, "problem": problem}
 
     @server.command(CHOICES)

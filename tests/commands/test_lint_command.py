@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from gmiflow.commands.lint import apply, command
-from gmiflow.diagnostics import Edit
+from gmiflow.commands.lint import command
+from gmiflow.diagnostics import Edit, apply_edits
 from gmiflow.source import Source, Span
 
 TEXT = "edition 1\n\nimport std.algo.ppo\n\nparam a : int = 1\n"
@@ -55,4 +55,4 @@ def test_edits_that_overlap_wait_for_the_next_round():
         Edit(span=Span(source, 2, 4), text="X"),
         Edit(span=Span(source, 0, 1), text="Y"),
     ]
-    assert apply("abcdef", edits) == "YbXef"
+    assert apply_edits("abcdef", edits) == "YbXef"
