@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gmiflow.api import Ports, Simulator
 from gmiflow.evaluation.subject import Act
-from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.replay import Part, obstacle_of
 from gmiflow.tasks.base import Task
 from gmiflow.tasks.catalog import TaskInfo
 from gmiflow.tasks.goals import Goal, Measure
@@ -105,9 +105,7 @@ class Arena:
         self._action: Tensor | None = None
         self._first: dict[str, Tensor] | None = None
         stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        name = type(simulator).__name__
-        reason = "" if simulator.capturable else f"{name}.step may wait for the device (capturable is False)"
-        self._part = Part("evaluate", self._advance, stream=stream, reason=reason)
+        self._part = Part("evaluate", self._advance, stream=stream, reason=obstacle_of(simulator, "step"))
         self._stream = stream
 
     @torch.no_grad()

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from gmiflow.runtime.answering import AnsweringRuntime
 from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Seat
-from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import RUNTIME
-from gmiflow.runtime.execution.replay import Part
-from gmiflow.runtime.messages import Done, Ready
+from gmiflow.runtime.execution.replay import Part, obstacle_of, stream_of
+from gmiflow.runtime.messages import Ready
 from gmiflow.runtime.stages import build_agents
 
 __all__ = ["AgentServer"]
 
 
-class AgentServer(GMIRuntime):
+class AgentServer(AnsweringRuntime):
     """The agent; the simulators that it acts for are in other GMIs, and each is served when it asks.
 
     An iteration is over when every simulator has had the answers of one more rollout, or has left.
@@ -45,7 +44,7 @@ class AgentServer(GMIRuntime):
         self._index = self.clock.index(name)
         self._parts: list[Part[None]] = []
         self._open = [
-            Seat(link, training, agent, context.device, functools.partial(self._lower, agent.capturable))
+            Seat(link, training, agent, context.device, functools.partial(self._lower, obstacle_of(agent, "act")))
             for link, agent in zip(context.links, agents, strict=True)
         ]
         self._wait_s = self._act_s = 0.0
@@ -56,14 +55,13 @@ class AgentServer(GMIRuntime):
         lowering = {"infer": self._parts[0].lowering}
         self._reporter.send(Ready(gmi=context.id, iteration=0, setup_s=setup_s, lowering=lowering))
 
-    def _lower(self, capturable: bool, compute: Callable[[], None]) -> Callable[[], None]:
+    def _lower(self, obstacle: str, compute: Callable[[], None]) -> Callable[[], None]:
         context = self.context
         planned = context.training.execution == "graph"
-        obstacle = "" if capturable else "the agent's `act` may wait for the device (capturable is False)"
         part = Part(
             f"act {len(self._parts)}",
             compute,
-            stream=torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None,
+            stream=stream_of(context.device),
             reason=obstacle if planned else "",
             planned=planned,
             timed=False,
@@ -107,37 +105,19 @@ class AgentServer(GMIRuntime):
         self._answers += 1
         self.clock.enter(RUNTIME)
 
-    def learn(self) -> Mapping[str, Tensor]:
-        """Nothing: there is no trainer."""
-        return {}
-
-    def finish(self) -> None:
-        """Say goodbye."""
-        checksum = self._own_checksum()
-        self._reporter.send(Done(gmi=self.context.id, iteration=self.iteration, stopped=False, checksum=checksum))
-
-    def stop(self) -> None:
-        """Release the graphs and leave the channels."""
-        self._release_graphs()
-        for link in self.context.links:
-            link.close()
-
     @at_work
-    def _release_graphs(self) -> None:
+    def _release(self) -> None:
         for part in getattr(self, "_parts", []):
             part.close()
 
     def _finish_iteration(self) -> None:
         channels = {"agent_wait_s": self._wait_s}
-        self._report_answers(worked_s=self._act_s, waited_s=self._wait_s, channels=channels)
+        self._finish_answers(worked_s=self._act_s, waited_s=self._wait_s, channels=channels)
         self._wait_s = self._act_s = 0.0
 
     def _diagnostics(self, now: bool) -> dict[str, float]:
         """The simulators are elsewhere."""
         return {}
-
-    def _settle(self) -> None:
-        """Every answer has waited for the device."""
 
     @property
     def _policy(self) -> nn.Module:

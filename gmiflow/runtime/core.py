@@ -145,30 +145,6 @@ class GMIRuntime(SavingRuntime):
         if hasattr(self, "stages"):
             self.stages.close()
 
-    def _report_answers(self, *, worked_s: float, waited_s: float, channels: dict[str, float]) -> None:
-        """Count an iteration of a GMI that holds one role and does what another one asks for, and report it."""
-        self.iteration += 1
-        now = time.perf_counter()
-        iteration_s, self._reported_s = now - self._reported_s, now
-        self._reporter.send(
-            Progress(
-                gmi=self.context.id,
-                iteration=self.iteration,
-                env_steps=0,
-                iteration_s=iteration_s,
-                collect_s=worked_s,
-                learn_s=0.0,
-                communicate_s=waited_s,
-                episodes=0,
-                return_sum=0.0,
-                length_sum=0.0,
-                stage_s=self.clock.take(),
-                metrics={},
-                diagnostics=self._diagnostics(False),
-                channels=channels,
-            )
-        )
-
     def _finish_iteration(self) -> None:
         """Report, checkpoint when due, and agree with the peers on whether to go on."""
         self.iteration += 1

@@ -19,6 +19,7 @@ from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
+from gmiflow.runtime.execution.replay import stream_of
 from gmiflow.runtime.execution.rollout import Rollout, Routes
 from gmiflow.runtime.execution.serve import ServeExecution
 from gmiflow.runtime.execution.single_steps import StepSimulator
@@ -94,8 +95,7 @@ class SimulatorRuntime(ServeRuntime):
         self._told_wait_s, self._told_bytes = 0.0, 0
         self._steps: StepSimulator | None = None
         if context.training.execution == "graph":
-            stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
-            simulator = self._steps = StepSimulator(simulator, stream)
+            simulator = self._steps = StepSimulator(simulator, stream_of(context.device))
         return Stages(
             simulator=simulator,
             agent=self._remote,

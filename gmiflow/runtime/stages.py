@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import nn
 
 from gmiflow.api import Agent, Communicator, SharedTrainer, Simulator, StageContext, Trainer
@@ -18,6 +17,7 @@ from gmiflow.runtime.charging import at_stage, charged
 from gmiflow.runtime.comm.channel.simulators import RemoteSimulator
 from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
+from gmiflow.runtime.execution.replay import stream_of
 from gmiflow.runtime.execution.single_steps import StepAgent
 from gmiflow.runtime.failure import ENTRY_UNUSABLE, NOT_SUPPORTED, PORT_MISMATCH, error
 from gmiflow.runtime.foreign.simulator import ForeignSimulator
@@ -150,8 +150,7 @@ def build_stages(context: GMIContext, clock: StageClock) -> Stages:
 
     simulator = _simulator(context, simulator_plan, communicator, noise, clock)
     if apart:
-        stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
-        agent = StepAgent(agent, stream, planned=context.training.execution == "graph")
+        agent = StepAgent(agent, stream_of(context.device), planned=context.training.execution == "graph")
 
     trainer = None
     if trainer_plan is not None:

@@ -132,7 +132,7 @@ def test_graphs_that_cannot_be_are_told_and_change_nothing(together) -> None:
     assert [collector.of("Ready")[0].lowering for collector in collectors] == [
         {"simulate": "eager: no CUDA device"},
         {"simulate": "eager: no CUDA device"},
-        {"infer": "eager: the agent's `act` may wait for the device (capturable is False)"},
+        {"infer": "eager: Actor.act may wait for the device (capturable is False)"},
     ]
     inner = [runtime.stages.simulator._simulator for runtime in runtimes[:2]]
     assert torch.equal(torch.cat([torch.stack(simulator.states) for simulator in inner], 1), together[2][1])

@@ -13,7 +13,8 @@ from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.channel.batcher import Batcher
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.execution.clock import RUNTIME, StageClock
-from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.graph import learn_obstacle
+from gmiflow.runtime.execution.replay import Part, stream_of
 from gmiflow.runtime.execution.rollout import check_metrics
 from gmiflow.runtime.execution.statistics import StatisticsQueue
 
@@ -36,7 +37,7 @@ class ConsumerExecution:
     ) -> None:
         self.queue = StatisticsQueue(device)
         self._totals = torch.zeros(3, dtype=torch.float64, device=device)
-        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._stream = stream_of(device)
         self._learn = trainer.update
         if training.update == "apply" and isinstance(trainer, SharedTrainer):
             self._learn = trainer.gradient  # the caller applies it
@@ -44,11 +45,7 @@ class ConsumerExecution:
         name = next(stage.name for stage in training.stages if stage.role == "trainer")
         self._index = clock.index(name)
         self._checked = False
-        reason = (
-            "" if trainer.capturable else f"{type(trainer).__name__}.{self._learn.__name__} may wait for the device"
-        )
-        if not reason and communicator.size > 1 and not communicator.capturable:
-            reason = f"{type(communicator).__name__} reduces through the host"
+        reason = learn_obstacle(trainer, communicator, self._learn.__name__)
         planned = training.execution == "graph"
         # Updates take turns on one stream, so their graphs may share memory.
         pool = torch.cuda.graph_pool_handle() if self._stream is not None else None

@@ -14,7 +14,7 @@ from gmiflow.runtime.execution.clock import RUNTIME, StageClock
 from gmiflow.runtime.execution.collector import Collector
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.execution.joint import JointCollect, Share
-from gmiflow.runtime.execution.replay import Part, Span
+from gmiflow.runtime.execution.replay import Part, Span, stream_of
 from gmiflow.runtime.execution.rollout import Rollout, Routes, check_metrics
 from gmiflow.runtime.execution.single_steps import StepAgent
 from gmiflow.runtime.execution.statistics import StatisticsQueue
@@ -47,7 +47,7 @@ class EagerExecution:
         self._trainer = clock.index(routes.trainer) if routes.trainer is not None else RUNTIME
         self._metrics_checked = False
         device = episodes.totals.device
-        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._stream = stream_of(device)
         self._collect_stream = self._learn_stream = self._stream
         self._collecting = self._collect_part("collect", rollout, stream=self._stream, planned=False)
         self._learning: Part[Mapping[str, Tensor]] = Part(

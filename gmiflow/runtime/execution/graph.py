@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 
-from gmiflow.api import SharedTrainer
+from gmiflow.api import SharedTrainer, Trainer
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.collectives.base import Collective
 from gmiflow.runtime.execution.clock import StageClock
 from gmiflow.runtime.execution.eager import EagerExecution
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
-from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.replay import Part, obstacle_of
 from gmiflow.runtime.execution.rollout import Rollout
 from gmiflow.runtime.execution.single_steps import StepAgent
 from gmiflow.runtime.joint import JointSlice
@@ -39,7 +39,7 @@ class GraphExecution(EagerExecution):
             "learn",
             functools.partial(self._learn_from, rollout),
             stream=self._stream,
-            reason=learn_obstacle(stages, communicator),
+            reason=learn_obstacle(stages.trainer, communicator),
             settle=communicator.settle,
         )
 
@@ -49,21 +49,17 @@ def collect_obstacle(stages: Stages) -> str:
     if isinstance(stages.agent, StepAgent):
         return "the simulator is in another GMI"
     simulator = stages.simulator.whole if isinstance(stages.simulator, JointSlice) else stages.simulator
-    if not simulator.capturable:
-        return f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
-    if not stages.agent.capturable:
-        return f"{type(stages.agent).__name__}.act may wait for the device (capturable is False)"
-    return ""
+    return obstacle_of(simulator, "step") or obstacle_of(stages.agent, "act")
 
 
-def learn_obstacle(stages: Stages, communicator: Collective) -> str:
-    """Why an update cannot be captured, or ""."""
-    if stages.trainer is None:
+def learn_obstacle(trainer: Trainer | None, communicator: Collective, call: str = "update") -> str:
+    """Why ``call`` of a trainer cannot be captured, or ""."""
+    if trainer is None:
         return "there is no trainer"
-    if not stages.trainer.capturable:
-        return f"{type(stages.trainer).__name__}.update may wait for the device (capturable is False)"
-    if isinstance(stages.trainer, SharedTrainer):
-        return f"{type(stages.trainer).__name__} applies its gradient through the host"
+    if obstacle := obstacle_of(trainer, call):
+        return obstacle
+    if isinstance(trainer, SharedTrainer) and call == "update":
+        return f"{type(trainer).__name__} applies its gradient through the host"
     if communicator.size > 1 and not communicator.capturable:
         return f"{type(communicator).__name__} reduces through the host"
     return ""

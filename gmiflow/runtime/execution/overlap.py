@@ -59,7 +59,7 @@ class OverlapExecution(EagerExecution):
             self._collect_stream, self._learn_stream = make_stream(COLLECT_PRIORITY), make_stream(0)
             # Graphs that run at the same time must not share memory; those of one stream take turns.
             pools = tuple(torch.cuda.graph_pool_handle() for _ in range(2))
-        collect_reason, learn_reason = collect_obstacle(stages), learn_obstacle(stages, communicator)
+        collect_reason, learn_reason = collect_obstacle(stages), learn_obstacle(stages.trainer, communicator)
         self._collects = [
             self._collect_part(
                 f"collect {name}", rollout, stream=self._collect_stream, pool=pools[0], reason=collect_reason

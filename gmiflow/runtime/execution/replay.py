@@ -14,12 +14,34 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from gmiflow.api import Agent, Simulator, Trainer
+
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NO_DEVICE = "no CUDA device"
+"""Why nothing is captured on the CPU."""
+
 WARM_UP = 2
 """Plain calls before the capture: kernels are compiled and the allocator has settled. They count as iterations."""
+
+
+def stream_of(device: torch.device) -> torch.cuda.Stream | None:
+    """The current stream of a GPU, None on the CPU."""
+    return torch.cuda.current_stream(device) if device.type == "cuda" else None
+
+
+def obstacle_of(stage: Simulator | Agent | Trainer, call: str) -> str:
+    """Why a method of a stage cannot be captured, or ""; its class says whether it only enqueues work."""
+    return "" if stage.capturable else f"{type(stage).__name__}.{call} may wait for the device (capturable is False)"
+
+
+def lowering_of(reason: str, *, planned: bool) -> str:
+    """How a part runs, as reported to the user: "graph", "eager" as planned, or "eager: " and the reason."""
+    if not planned:
+        return "eager"
+    return f"eager: {reason}" if reason else "graph"
 
 
 class Span:
@@ -91,7 +113,7 @@ class Part(Generic[T]):
             timed: whether calls have a span. Its two events cost some microseconds: too much for a part of one step.
         """
         self.name = name
-        self.reason = reason or ("" if stream is not None else "no CUDA device")
+        self.reason = reason or ("" if stream is not None else NO_DEVICE)
         self.captured = False
         self.span: Span | None = None
         self._planned = planned
@@ -136,10 +158,8 @@ class Part(Generic[T]):
 
     @property
     def lowering(self) -> str:
-        """How the part runs, as reported to the user: "graph", "eager" as planned, or "eager: " and the reason."""
-        if not self._planned:
-            return "eager"
-        return f"eager: {self.reason}" if self.reason else "graph"
+        """How the part runs; see `lowering_of`."""
+        return lowering_of(self.reason, planned=self._planned)
 
     def _capture(self) -> None:
         """Record the function's work without running it."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gmiflow.api import Agent, Ports, Simulator, StageContext
-from gmiflow.runtime.execution.replay import Part
+from gmiflow.runtime.execution.replay import NO_DEVICE, Part, lowering_of, obstacle_of
 
 __all__ = ["StepAgent", "StepSimulator"]
 
@@ -27,16 +27,15 @@ class StepSimulator(Simulator):
     def __init__(self, simulator: Simulator, stream: torch.cuda.Stream | None) -> None:
         """Wrap ``simulator``, which works on ``stream``; None without a GPU."""
         self._simulator = simulator
-        self._stream = stream
-        self._part: Part[Ports] | None = None
-        self._reason = "" if stream is not None else "no CUDA device"
-        if not simulator.capturable:
-            self._reason = f"{type(simulator).__name__}.step may wait for the device (capturable is False)"
+        self._inputs: Ports | None = None
+        self._part: Part[Ports] = Part(
+            "simulate", self._step, stream=stream, reason=obstacle_of(simulator, "step"), timed=False
+        )
 
     @property
     def lowering(self) -> str:
         """How a step runs; see `Part.lowering`."""
-        return f"eager: {self._reason}" if self._reason else "graph"
+        return self._part.lowering
 
     def setup(self, context: StageContext) -> None:
         """Nothing: it is set up."""
@@ -47,10 +46,13 @@ class StepSimulator(Simulator):
 
     def step(self, inputs: Ports) -> Ports:
         """One step; ``inputs`` count at the first call only."""
-        if self._part is None:
-            step = functools.partial(self._simulator.step, inputs)
-            self._part = Part("simulate", step, stream=self._stream, reason=self._reason, timed=False)
+        if self._inputs is None:
+            self._inputs = inputs
         return self._part()
+
+    def _step(self) -> Ports:
+        assert self._inputs is not None
+        return self._simulator.step(self._inputs)
 
     def state_dict(self) -> dict[str, Tensor]:
         """As the simulator's."""
@@ -70,8 +72,7 @@ class StepSimulator(Simulator):
 
     def close(self) -> None:
         """Release the graph, then the simulator."""
-        if self._part is not None:
-            self._part.close()
+        self._part.close()
         self._simulator.close()
 
 
@@ -87,17 +88,13 @@ class StepAgent(Agent):
         self._agent = agent
         self._stream = stream
         self._planned = planned
-        self._reason = "" if stream is not None else "no CUDA device"
-        if not agent.capturable:
-            self._reason = f"{type(agent).__name__}.act may wait for the device (capturable is False)"
+        self._reason = obstacle_of(agent, "act") or ("" if stream is not None else NO_DEVICE)
         self._parts: dict[tuple[int, ...], Part[Ports]] = {}
 
     @property
     def lowering(self) -> str:
         """How a step runs; see `Part.lowering`."""
-        if not self._planned:
-            return "eager"
-        return f"eager: {self._reason}" if self._reason else "graph"
+        return lowering_of(self._reason, planned=self._planned)
 
     @staticmethod
     def make_policy(context: StageContext) -> nn.Module:

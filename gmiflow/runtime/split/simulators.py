@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gmiflow.api import Simulator
+from gmiflow.runtime.answering import AnsweringRuntime
 from gmiflow.runtime.at_work import at_work
 from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.comm.channel.simulators import SimulatorSeat
-from gmiflow.runtime.core import GMIRuntime, numbers
+from gmiflow.runtime.core import numbers
 from gmiflow.runtime.execution.clock import RUNTIME
+from gmiflow.runtime.execution.replay import stream_of
 from gmiflow.runtime.execution.single_steps import StepSimulator
-from gmiflow.runtime.messages import Done, Ready
+from gmiflow.runtime.messages import Ready
 from gmiflow.runtime.stages import build_simulator, close_simulator
 
 __all__ = ["SteppedRuntime"]
 
 
-class SteppedRuntime(GMIRuntime):
+class SteppedRuntime(AnsweringRuntime):
     """The simulator alone. An iteration is over with its last step; the other GMI decides about everything else."""
 
     @at_work
@@ -36,8 +37,7 @@ class SteppedRuntime(GMIRuntime):
         simulator, self._plan = build_simulator(context, self.clock)
         lowering = "eager"
         if training.execution == "graph":
-            stream = torch.cuda.current_stream(context.device) if context.device.type == "cuda" else None
-            simulator = steps = StepSimulator(simulator, stream)
+            simulator = steps = StepSimulator(simulator, stream_of(context.device))
             lowering = steps.lowering
         self._simulator: Simulator = simulator
         self._seat = SimulatorSeat(context.asking_links[0], training, simulator, context.device, context.turn)
@@ -71,22 +71,8 @@ class SteppedRuntime(GMIRuntime):
             self._step_s += time.perf_counter() - start
             self.clock.enter(RUNTIME)
 
-    def learn(self) -> Mapping[str, Tensor]:
-        """Nothing: the trainer is elsewhere."""
-        return {}
-
-    def finish(self) -> None:
-        """Say goodbye."""
-        self._reporter.send(Done(gmi=self.context.id, iteration=self.iteration, stopped=False, checksum=""))
-
-    def stop(self) -> None:
-        """Close the simulator and leave the channel."""
-        self._close()
-        for link in self.context.links:
-            link.close()
-
     @at_work
-    def _close(self) -> None:
+    def _release(self) -> None:
         if hasattr(self, "_simulator"):
             close_simulator(self._simulator, self._plan, self.clock)
 
@@ -94,15 +80,16 @@ class SteppedRuntime(GMIRuntime):
         waited_s, self._told_wait_s = self._seat.wait_s - self._told_wait_s, self._seat.wait_s
         moved = float(self._seat.payload_bytes * self.context.training.horizon)
         channels = {"simulator_wait_s": waited_s, "moved_bytes": moved}
-        self._report_answers(worked_s=self._step_s, waited_s=waited_s, channels=channels)
+        self._finish_answers(worked_s=self._step_s, waited_s=waited_s, channels=channels)
         self._step_s = 0.0
 
     @at_work
     def _read_counters(self) -> None:
         self._counters = numbers(self._simulator.diagnostics())
 
-    def _settle(self) -> None:
-        """Every step has waited for the device."""
+    def _own_checksum(self) -> str:
+        """There are no weights here."""
+        return ""
 
     @property
     def _policy(self) -> nn.Module:
