@@ -1,11 +1,14 @@
-"""The board of a training's weights: what its writer and its readers share, in shared memory; see `weights`."""
+"""The board of a training's weights: what its writer and its readers share, in shared memory; see `weights`.
+
+A sequence lock over two buffers: the writer says which version it begins and which one is whole; readers look at both.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Final, cast
 
 import torch
@@ -17,7 +20,7 @@ from gmiflow.runtime.comm.channel.staging import Staging
 from gmiflow.runtime.comm.channel.tensor_table import Entry, size_of, views_of
 from gmiflow.runtime.comm.shared_memory import Segment, directory, make_fence
 
-__all__ = ["WeightsBoard", "Word", "make_segment", "open_segment", "show_segment"]
+__all__ = ["NewBoard", "WeightsBoard", "Word", "open_segment"]
 
 _WORD_BYTES = 8
 
@@ -80,17 +83,33 @@ class WeightsBoard:
         return version
 
     def _copy(self, weights: Mapping[str, Tensor], version: int) -> None:
-        words = self._writer.words
         staged = self._staged(weights)
+        with self._writing(version) as buffer:
+            if staged is not None:
+                self._buffers[buffer].copy_(staged)
+            else:
+                for name, target in self._tensors[buffer].items():
+                    target.copy_(weights[name])
+
+    @contextlib.contextmanager
+    def _writing(self, version: int) -> Generator[int]:
+        """The number of the buffer to write ``version`` into; readers take it once that is done."""
+        words = self._writer.words
         words[Word.BEGUN] = version
         self._fence()
-        if staged is not None:
-            self._buffers[version % 2].copy_(staged)
-        else:
-            for name, target in self._tensors[version % 2].items():
-                target.copy_(weights[name])
+        yield version % 2
         self._fence()
         words[Word.VERSION] = version
+
+    def _copy_newest(self, copy: Callable[[Tensor], object]) -> int:
+        """Have ``copy`` take the bytes of the newest version, whole; its number."""
+        while True:
+            version = self.version
+            self._fence()
+            copy(self._buffers[version % 2])
+            self._fence()
+            if self._writer.words[Word.BEGUN] < version + 2:  # else the writer has come round to this buffer meanwhile
+                return version
 
     def _staged(self, weights: Mapping[str, Tensor]) -> Tensor | None:
         """The bytes of weights of a GPU in host memory; None for weights that are there already."""
@@ -113,20 +132,47 @@ class WeightsBoard:
             self._segment.memory.close()
 
 
-def make_segment(path: str, readers: tuple[int, ...], entries: list[Entry]) -> Segment:
-    """New shared memory for a board with the table of its tensors; nobody finds it before `show_segment`."""
+class NewBoard(WeightsBoard):
+    """A board in the hands of who makes it: the trainer, or who mirrors the trainer's on another machine."""
+
+    def __init__(self, name: str, path: str, readers: tuple[int, ...], entries: list[Entry], start: int) -> None:
+        """Make a board for tensors that ``entries`` lay out; nobody finds it before `show`.
+
+        Args:
+            name: of the training.
+            path: name of the shared memory.
+            readers: GMI ids.
+            entries: table of the tensors.
+            start: iterations made before, by an earlier run.
+
+        Raises:
+            GMIError: E0711 when there is too little shared memory.
+        """
+        super().__init__(name, _make_segment(path, readers, entries), readers, entries)
+        self._path = path
+        self._writer.words[Word.CHECKPOINT], self._writer.words[Word.START] = -1, start
+
+    def show(self) -> None:
+        """Let the readers find it, now that it is whole."""
+        self._writer.announce()
+        self._segment.path.rename(directory() / self._path)
+        self._segment.path = directory() / self._path
+
+    def close(self) -> None:
+        """Leave and remove the name."""
+        self._segment.unlink()
+        self._writer.leave()
+        super().close()
+
+
+def _make_segment(path: str, readers: tuple[int, ...], entries: list[Entry]) -> Segment:
+    """Shared memory for a board with the table of its tensors, under a name that nobody looks for."""
     first, size = _header_pages(len(readers), entries), size_of(entries)
     segment = Segment(f"{path}.new", first + 2 * size)
     text = json.dumps(entries).encode()
     table = (1 + len(readers)) * BLOCK_WORDS * _WORD_BYTES
     segment.memory[table : table + 8 + len(text)] = len(text).to_bytes(8, "little") + text
     return segment
-
-
-def show_segment(segment: Segment, path: str) -> None:
-    """Let others find a board that is whole."""
-    segment.path.rename(directory() / path)
-    segment.path = directory() / path
 
 
 def open_segment(path: str, readers: int) -> tuple[Segment, list[Entry]]:

@@ -64,7 +64,7 @@ class FarEnd(ABC):
 
     def lose(self) -> None:
         """Nothing more can come from the other end: let nobody here wait for it."""
-        self._part(in_order=False)
+        self._peer_left(in_order=False)
 
     def give_up(self) -> None:
         """Say goodbye at once, because something went wrong here; not heard when something else is under way."""
@@ -100,7 +100,7 @@ class FarEnd(ABC):
         """The bytes that `_hear` has made room for are there."""
 
     @abstractmethod
-    def _part(self, *, in_order: bool) -> None:
+    def _peer_left(self, *, in_order: bool) -> None:
         """The other end has said goodbye."""
 
     def _receive(self) -> None:
@@ -121,7 +121,7 @@ class FarEnd(ABC):
                 return
         else:
             self.left = True
-            self._part(in_order=kind == _Kind.DONE)
+            self._peer_left(in_order=kind == _Kind.DONE)
             return
         self._post.expect_head()
 

@@ -98,7 +98,7 @@ class RolloutsOut(FarEnd):
     def _take(self) -> None:
         """Nothing follows the numbers."""
 
-    def _part(self, *, in_order: bool) -> None:
+    def _peer_left(self, *, in_order: bool) -> None:
         # A trainer that ends in order has told so with the weights: the agent shall not learn it here first.
         if not in_order and self._link is not None:
             self._link.ring.leave()
@@ -162,7 +162,7 @@ class RolloutsIn(FarEnd):
         ring.count_dropped(self._dropped)
         ring.publish(self._version)
 
-    def _part(self, *, in_order: bool) -> None:
+    def _peer_left(self, *, in_order: bool) -> None:
         del in_order  # whoever waits for it waits in vain
         if self._link is not None:
             self._link.ring.leave()

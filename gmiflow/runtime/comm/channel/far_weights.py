@@ -17,16 +17,18 @@ from typing import cast
 import numpy as np
 import torch
 
-from gmiflow.runtime.comm.channel.board import WeightsBoard, Word, make_segment, open_segment, show_segment
+from gmiflow.runtime.comm.channel.board import NewBoard, WeightsBoard, Word, open_segment
 from gmiflow.runtime.comm.channel.far_end import FarEnd
 from gmiflow.runtime.comm.channel.post import Bytes, Post, bytes_of, require_sendable
 from gmiflow.runtime.comm.channel.presence import LIVENESS_S
 from gmiflow.runtime.comm.channel.tensor_table import Entry, size_of
-from gmiflow.runtime.comm.shared_memory import Segment, directory
+from gmiflow.runtime.comm.shared_memory import directory
 
 __all__ = ["FoundBoard", "WeightsIn", "WeightsOut"]
 
 _TABLE, _WEIGHTS, _STATE = 0, 1, 2
+"""What the trainer's machine tells: the number of bytes of the table, which follow; a version, what `decided` and
+`closed` say, and the bytes of the weights; the version that was sent last, and what `decided` says."""
 _SAID = (Word.ENV_OFFSET, Word.NUM_ENV, Word.EPISODES, Word.RETURN_SUM)
 _READER_WORDS = 3 + len(_SAID)
 """Of a reader in a message: whether it has come, whether it has left, what it has served, what it said with that."""
@@ -68,14 +70,8 @@ class FoundBoard(WeightsBoard):
         return self._writer.words[Word.CLOSED]
 
     def copy_newest(self, target: np.ndarray) -> int:
-        """Copy the newest whole version; its number. See `WeightsReader.read`."""
-        while True:
-            version = self.version
-            self._fence()
-            np.copyto(target, self._buffers[version % 2].numpy())
-            self._fence()
-            if self._writer.words[Word.BEGUN] < version + 2:
-                return version
+        """Copy the bytes of the newest version, whole, in this thread alone; its number."""
+        return self._copy_newest(lambda buffer: np.copyto(target, buffer.numpy()))
 
     def note_reader(self, index: int, came: int, left: int, served: int, *said: int) -> None:
         """Write what reader number ``index`` says on its machine."""
@@ -94,35 +90,19 @@ class FoundBoard(WeightsBoard):
         self._reader_blocks[index].leave()
 
 
-class _Mirror(WeightsBoard):
+class _Mirror(NewBoard):
     """The board on a machine without the trainer that writes it."""
 
-    def __init__(self, name: str, segment: Segment, readers: tuple[int, ...], entries: list[Entry]) -> None:
-        super().__init__(name, segment, readers, entries)
+    def __init__(self, name: str, path: str, readers: tuple[int, ...], entries: list[Entry], start: int) -> None:
+        super().__init__(name, path, readers, entries, start)
         self._next_look_s = 0.0
         self._gone: set[int] = set()
 
-    @classmethod
-    def make(cls, name: str, path: str, readers: tuple[int, ...], entries: list[Entry], start: int) -> _Mirror:
-        """A board that nobody finds before `show`."""
-        mirror = cls(name, make_segment(path, readers, entries), readers, entries)
-        mirror._writer.words[Word.CHECKPOINT], mirror._writer.words[Word.START] = -1, start
-        return mirror
-
-    def show(self, path: str) -> None:
-        """Let the readers find it."""
-        self._writer.announce()
-        show_segment(self._segment, path)
-
     def write(self, version: int, weights: np.ndarray, closed: int) -> None:
         """Take over a version; see `WeightsBoard.publish` and `WeightsWriter.admit_no_more`."""
-        words = self._writer.words
-        words[Word.CLOSED] = closed
-        words[Word.BEGUN] = version
-        self._fence()
-        np.copyto(self._buffers[version % 2].numpy(), weights)
-        self._fence()
-        words[Word.VERSION] = version
+        self._writer.words[Word.CLOSED] = closed
+        with self._writing(version) as buffer:
+            np.copyto(self._buffers[buffer].numpy(), weights)
 
     def decide(self, ended: int, checkpoint: int) -> None:
         """Take over what the trainer has decided after the version that was written last."""
@@ -147,12 +127,6 @@ class _Mirror(WeightsBoard):
     def leave(self) -> None:
         """Say that no more will come."""
         self._writer.leave()
-
-    def close(self) -> None:
-        """Leave and remove the name."""
-        self._segment.unlink()
-        self._writer.leave()
-        super().close()
 
 
 class WeightsOut(FarEnd):
@@ -204,7 +178,7 @@ class WeightsOut(FarEnd):
             said = self._readers[place * _READER_WORDS : (place + 1) * _READER_WORDS]
             self._board.note_reader(index, *said)
 
-    def _part(self, *, in_order: bool) -> None:
+    def _peer_left(self, *, in_order: bool) -> None:
         del in_order  # whoever waits for these agents waits in vain
         if self._board is not None:
             for index in self._far:
@@ -249,14 +223,14 @@ class WeightsIn(FarEnd):
             self._entries = cast("list[Entry]", json.loads(self._table))
             self._arrived = torch.zeros(size_of(self._entries), dtype=torch.uint8)
             return
-        name, path, readers = self._where
+        start, closed = self._words[4:6]
         if self._mirror is None:
-            self._mirror = _Mirror.make(name, path, readers, self._entries, self._words[4])
-        self._mirror.write(version, self._arrived.numpy(), self._words[5])
+            self._mirror = _Mirror(*self._where, self._entries, start)
+        self._mirror.write(version, self._arrived.numpy(), closed)
         self._decide()
         if not self._shown:
             self._shown = True
-            self._mirror.show(path)
+            self._mirror.show()
 
     def _decide(self) -> None:
         assert self._mirror is not None
@@ -272,7 +246,7 @@ class WeightsIn(FarEnd):
         self._readers = said
         return (len(self._here),), memoryview(said).cast("B")
 
-    def _part(self, *, in_order: bool) -> None:
+    def _peer_left(self, *, in_order: bool) -> None:
         if not in_order and self._mirror is not None:
             self._mirror.leave()
 

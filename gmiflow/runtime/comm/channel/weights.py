@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gmiflow.runtime.comm.channel.board import WeightsBoard, Word, make_segment, open_segment, show_segment
+from gmiflow.runtime.comm.channel.board import NewBoard, WeightsBoard, Word, open_segment
 from gmiflow.runtime.comm.channel.presence import LONG_SLEEP_S, wait_for
 from gmiflow.runtime.comm.channel.staging import Staging
 from gmiflow.runtime.comm.channel.tensor_table import Entry, entries_of
@@ -48,7 +48,7 @@ class Collected:
     return_sum: float
 
 
-class WeightsWriter(WeightsBoard):
+class WeightsWriter(NewBoard):
     """The first trainer's end."""
 
     def __init__(
@@ -76,16 +76,12 @@ class WeightsWriter(WeightsBoard):
         Raises:
             GMIError: E0711 when there is too little shared memory.
         """
-        entries = entries_of(weights)
-        segment = make_segment(path, readers, entries)
-        super().__init__(name, segment, readers, entries)
+        super().__init__(name, path, readers, entries_of(weights), start)
         for gmi, presence in zip(readers, self._reader_blocks, strict=True):
             self.watch.add(gmi, presence, replaceable=replaceable)
         self.watch.timeout_s = timeout_s
-        self._writer.words[Word.CHECKPOINT], self._writer.words[Word.START] = -1, start
         self._copy(weights, 0)
-        self._writer.announce()
-        show_segment(segment, path)
+        self.show()
 
     def request_checkpoint(self, iteration: int) -> None:
         """Ask every reader to write its slice of the checkpoint of ``iteration`` at its next rollout boundary."""
@@ -133,12 +129,6 @@ class WeightsWriter(WeightsBoard):
         """Tell the readers that no more rollouts are wanted."""
         self._writer.words[Word.ENDED] = _ENDINGS.index(how)
 
-    def close(self) -> None:
-        """Leave and remove the name."""
-        self._segment.unlink()
-        self._writer.leave()
-        super().close()
-
 
 class WeightsPublisher(WeightsBoard):
     """The end of a trainer that is not the first, where trainers publish in turn."""
@@ -184,13 +174,8 @@ class WeightsReader(WeightsBoard):
         """The newest version and its weights, whole, on the reader's device; valid until the next call."""
         own = self._own_copy
         own.wait_writable()
-        while True:
-            version = self.version
-            self._fence()
-            own.host.copy_(self._buffers[version % 2])
-            self._fence()
-            if self._writer.words[Word.BEGUN] < version + 2:  # else the writer has come round to this buffer meanwhile
-                return version, own.to_device()
+        version = self._copy_newest(own.host.copy_)
+        return version, own.to_device()
 
     @property
     def ended(self) -> Ending:
