@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from in_process import run_in_threads
-from plans import launch_plan, stage, training_plan
+from plans import apart_plan, launch_plan, stage, training_plan
 from point_mass import Actor, Learner, PointMass
 
 from gmiflow.runtime.core import GMIRuntime
@@ -109,6 +110,12 @@ def without(name: str) -> Callable[[Mapping], Mapping]:
     return staticmethod(lambda ports: {key: value for key, value in ports.items() if key != name})
 
 
+def later(change: Callable[[Mapping], Mapping]) -> Callable[[Mapping], Mapping]:
+    """As ``change`` (one of the above), but not before the second rollout of 8 steps."""
+    calls = itertools.count()
+    return staticmethod(lambda ports: change.__func__(ports) if next(calls) > 8 else ports)
+
+
 NOTHING = staticmethod(lambda ports: None)
 
 
@@ -162,6 +169,31 @@ def test_wrong_outputs_are_those_of_their_stage(
     _, failure = run()
     assert place(failure) == ("E0708", owner, "point_mass.gmi", LINES[owner])
     assert failure is not None and failure.message.startswith(message)
+
+
+@pytest.mark.parametrize("mapping", ["dp_only", "e_at"])
+@pytest.mark.parametrize(
+    ("change", "returned"),
+    [
+        (with_port("reward", lambda r: r[:5]), "f32[5]"),
+        (with_port("reward", lambda r: r[:1]), "f32[1]"),  # a copy would stretch it
+        (with_port("reward", torch.Tensor.double), "f64[64]"),  # or convert it
+        (with_port("obs", lambda obs: obs[:1]), "f32[1, 4]"),
+    ],
+)
+def test_what_fits_in_the_first_rollout_alone_is_refused_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch, mapping: str, change: Callable[[Mapping], Mapping], returned: str
+) -> None:
+    monkeypatch.setattr(OddSimulator, "of_step", later(change))
+    stages = tuple(
+        stage(name, ROLES[name], f"{__name__}:{kind.__name__}", LINES[name]) for name, kind in CLASSES.items()
+    )
+    training = dataclasses.replace(training_plan(iterations=2), stages=stages)
+    plan = launch_plan(training, gmis=1) if mapping == "dp_only" else apart_plan(training, "e_at")
+    runtimes, _, errors = run_in_threads(plan)
+    failures = [explain(problem, runtimes[0].context.program, runtimes[0].clock) for problem in errors]
+    (failure,) = [failure for failure in failures if failure.code == "E0708"]
+    assert failure.message.endswith(f"but the stage returned {returned} on cpu")
 
 
 def test_a_policy_that_is_none() -> None:

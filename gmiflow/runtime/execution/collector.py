@@ -38,7 +38,6 @@ class Collector:
         # What the agent reads at the first step of a rollout. A CUDA graph holds the addresses that it was captured
         # with, so this has a place of its own: a simulator may return new tensors at every step.
         self._first: dict[str, Tensor | dict[str, Tensor]] = {}
-        self._checked = False
 
     def start(self, rollout: Rollout, *, resumed: bool) -> None:
         """Start all environments, or only look at them when their state came from a checkpoint."""
@@ -64,8 +63,7 @@ class Collector:
         clock, routes, outputs = self.clock, self._routes, self._outputs
         clock.enter(self.agent)
         acted = self._stages.agent.act({port: outputs[source] for port, source in routes.to_agent.items()})
-        if not self._checked:
-            rollout.check(routes.agent, acted)
+        rollout.check(routes.agent, acted)
         clock.enter(RUNTIME)
         rollout.store(routes.agent, step, acted)
         return {port: acted[source] for port, source in routes.to_simulator.items()}
@@ -75,9 +73,8 @@ class Collector:
         self.clock.enter(self._simulator)
 
     def store(self, rollout: Rollout, step: int, outputs: Ports) -> None:
-        """Record what the simulator gave for ``step``. Types are declared once: the first rollout is checked."""
-        if not self._checked:
-            rollout.check(self._routes.simulator, outputs)
+        """Record what the simulator gave for ``step``."""
+        rollout.check(self._routes.simulator, outputs)
         self.clock.enter(RUNTIME)
         rollout.store(self._routes.simulator, step, outputs)
         self._outputs = outputs
@@ -87,8 +84,7 @@ class Collector:
         clock, routes, outputs = self.clock, self._routes, self._outputs
         clock.enter(self.agent)
         last = self._stages.agent.finish({port: outputs[source] for port, source in routes.to_agent.items()})
-        if not self._checked:
-            rollout.check_last(routes.agent, last)
+        rollout.check_last(routes.agent, last)
         clock.enter(RUNTIME)
         rollout.store_last(routes.agent, last)
         rollout.store_last(routes.simulator, outputs)
@@ -96,7 +92,6 @@ class Collector:
 
     def count(self, rollout: Rollout) -> None:
         """Count the episodes that ended, of a rollout that is complete, and keep what the next one begins with."""
-        self._checked = True
         self._episodes.add(rollout.reward, rollout.terminated, rollout.truncated)
         for port, own in self._first.items():
             _copy_into(own, self._outputs[port])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gmiflow.api import Ports
 from gmiflow.plan import EdgePlan, TrainingPlan
-from gmiflow.runtime.execution.types import TensorType, describe
+from gmiflow.runtime.execution.types import TensorType, describe, fits
 from gmiflow.runtime.failure import PORT_MISMATCH, error
 
 STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
@@ -45,8 +45,13 @@ class Field:
         """The tensor in what a stage returned; E0708 when it is not there."""
         try:
             value = outputs[self.port]
-            return value[self.field] if self.field is not None else value  # type: ignore[index, return-value]
-        except (KeyError, TypeError):
+            if self.field is None:
+                return cast("Tensor", value)
+            if isinstance(value, Tensor):
+                port = f"{self.stage}.{self.port}"
+                raise error(PORT_MISMATCH, f"{port} is declared a record, but the stage returned one tensor")
+            return value[self.field]
+        except (KeyError, IndexError, TypeError):
             what = "did not return it" if isinstance(outputs, Mapping) else f"returned {_kind(outputs)}, not its ports"
             raise error(PORT_MISMATCH, f"{self.label} is declared, but the stage {what}") from None
 
@@ -136,6 +141,11 @@ class Rollout:
             if field.label not in stored:
                 stored[field.label] = self._allocate(field, (horizon, num_env), True)
         self.reward, self.terminated, self.truncated = (stored[f"{routes.simulator}.{p}"] for p in STATISTICS)
+        inner = {routes.agent: routes.step_agent, routes.simulator: routes.step_simulator}
+        self._declared = {
+            stage: [(f, f.type.shape(num_env)) for f in dict.fromkeys((*inner[stage], *(f for f, _ in steps)))]
+            for stage, steps in self._steps.items()
+        }
 
     def _allocate(self, field: Field, shape: tuple[int, ...], lift: bool) -> Tensor:
         buffer = self._storage.get(kind_name(field, lift=lift))
@@ -160,13 +170,17 @@ class Rollout:
             buffer.copy_(field.read(outputs))
 
     def check(self, stage: str, outputs: Ports) -> None:
-        """Compare the ports that ``stage`` returned at a step with their declarations.
+        """Compare the ports that ``stage`` returned at a step with their declarations: at every one.
+
+        A copy would stretch a smaller tensor over all environments, and convert another element type.
 
         Raises:
             GMIError: E0708 for a missing port, a wrong shape, element type or device.
         """
-        inner = self._routes.step_agent if stage == self._routes.agent else self._routes.step_simulator
-        self._check([*inner, *(field for field, _ in self._steps[stage])], outputs)
+        for field, shape in self._declared[stage]:
+            value = field.read(outputs)
+            if not fits(value, field.type.dtype, shape, self._device.type):
+                field.type.check(value, field.label, self._num_env, self._device)
 
     def check_start(self, outputs: Ports) -> None:
         """As `check`, for what a simulator returns before its first step: the ports that the agent reads."""
@@ -178,10 +192,6 @@ class Rollout:
 
     def _check(self, fields: list[Field], outputs: Ports) -> None:
         for field in fields:
-            record = outputs.get(field.port) if isinstance(outputs, Mapping) else None
-            if field.field is not None and isinstance(record, Tensor):
-                port = f"{field.stage}.{field.port}"
-                raise error(PORT_MISMATCH, f"{port} is declared a record, but the stage returned one tensor")
             field.type.check(field.read(outputs), field.label, self._num_env, self._device)
 
     def recorded(self) -> Iterator[tuple[str, str, Tensor]]:

@@ -21,6 +21,7 @@ from gmiflow.runtime.comm.channel.migrator import Link
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Slot, ports_of, results_of, taken, wires_of
 from gmiflow.runtime.execution.rollout import Field, Routes
+from gmiflow.runtime.execution.types import fits
 from gmiflow.runtime.failure import LAUNCH_FAILED, error
 from gmiflow.runtime.turn import Turn
 
@@ -168,7 +169,7 @@ class SimulatorSeat:
         """Do what was asked for.
 
         Raises:
-            GMIError: E0708 when what the simulator gives first is not of the declared types.
+            GMIError: E0708 when what the simulator gives is not of the declared types.
         """
         ring, simulator = self._link.ring, self._simulator
         match ring.command:
@@ -180,22 +181,22 @@ class SimulatorSeat:
             case _Command.LOAD:
                 simulator.load_state_dict(_read(self._state))
             case _Command.RESET:
-                self._show(self._first, simulator.reset(), check=True)
+                self._show(self._first, simulator.reset())
             case _Command.OBSERVE:
-                self._show(self._first, simulator.observe(), check=not self.steps)
+                self._show(self._first, simulator.observe())
             case _:
                 self._slot.fetch_back()
-                self._show(self._outputs, simulator.step(self._inputs), check=not self.steps)
+                self._show(self._outputs, simulator.step(self._inputs))
                 self.steps += 1
         self._slot.put_there()
         ring.publish(0)
 
-    def _show(self, fields: list[Field], outputs: Ports, *, check: bool) -> None:
+    def _show(self, fields: list[Field], outputs: Ports) -> None:
         values = [field.read(outputs) for field in fields]
-        if check:
-            for field, value in zip(fields, values, strict=True):
-                field.type.check(value, field.label, self._link.plan.num_env, self._device)
         targets = [self._slot.there[field.label] for field in fields]
+        for field, value, target in zip(fields, values, targets, strict=True):
+            if not fits(value, target.dtype, target.shape, self._device.type):  # a copy would stretch and convert it
+                field.type.check(value, field.label, self._link.plan.num_env, self._device)
         torch._foreach_copy_(targets, values)  # pyright: ignore[reportPrivateImportUsage] - documented, not exported
 
 

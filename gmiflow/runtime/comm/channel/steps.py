@@ -220,7 +220,7 @@ class Seat:
         """Act for the observations in the slot and give it back.
 
         Raises:
-            GMIError: E0708 when the agent's first actions are not of the declared type.
+            GMIError: E0708 when the agent's actions are not of the declared type.
         """
         self._slot.fetch_there()
         self._act()
@@ -232,8 +232,7 @@ class Seat:
         acted = self._agent.act(self._inputs)
         for field in self._outputs:
             value = field.read(acted)
-            if not self.answers:
-                field.type.check(value, field.label, self._link.plan.num_env, self._device)
+            field.type.check(value, field.label, self._link.plan.num_env, self._device)
             self._slot.back[field.label].copy_(value)
 
 
