@@ -11,6 +11,8 @@ import time
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LOOK_AGAIN_S = 0.01
+RUNNABLE = "R"
+"""State letter of a process that runs, or would if a processor were free."""
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

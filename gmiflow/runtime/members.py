@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gmiflow.plan import GMIPlan
+from gmiflow.runtime.linux import RUNNABLE
 from gmiflow.runtime.messages import Done, Ready
 
 _LOG_LINES = 30
@@ -95,7 +96,8 @@ def judge_silence(
     """What is wrong with a GMI that has said nothing for ``silent_s`` seconds; None when nothing is.
 
     Notes the processor time that it has used when half the patience is over, and compares later; ``look``
-    finds out its state and that time.
+    finds out its state and that time. Who could run and gets no processor, on a machine with too much to do, is
+    not idle.
     """
     if silent_s < limits.silence_s / 2:
         return None
@@ -106,7 +108,7 @@ def judge_silence(
     if member.ticks < 0:
         member.ticks = ticks
     stopped = state in "Tt"
-    idle = stopped or ticks == member.ticks
+    idle = stopped or (state != RUNNABLE and ticks == member.ticks)
     if silent_s < (limits.silence_s if idle else limits.busy_silence_s):
         return None
     return "is stopped" if stopped else "gave no sign of life"

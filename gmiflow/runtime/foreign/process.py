@@ -15,7 +15,6 @@ import select
 import signal
 import socket
 import subprocess
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from gmiflow.runtime.failure import (
 )
 from gmiflow.runtime.foreign import shim
 from gmiflow.runtime.foreign.family import MARK, descendants, marked
-from gmiflow.runtime.linux import processor_ticks
+from gmiflow.runtime.linux import RUNNABLE, processor_ticks
 from gmiflow.runtime.members import ending, was
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -188,19 +187,22 @@ class HostProcess:
 
     def _wait_long(self, doing: str) -> list[tuple[int, int]]:
         """As `_wait`, while looking whether the host does anything."""
-        ticks, since = self._ticks(), time.monotonic() - self._patience.look_s
+        (_, ticks), idle_s = self._work(), self._patience.look_s
         while not (events := self._poller.poll(self._patience.look_s * 1000)):
-            now, used = time.monotonic(), self._ticks()
-            if used != ticks and not self._closing:
-                ticks, since = used, now
-            elif now - since >= self._idle_s:
-                raise self._silent(doing, now - since)
+            starved, used = self._work()
+            if (starved or used != ticks) and not self._closing:
+                ticks, idle_s = used, 0.0
+                continue
+            idle_s += self._patience.look_s  # not by the clock: while this process is stopped, so is the host
+            if idle_s >= self._idle_s:
+                raise self._silent(doing, idle_s)
         return events
 
-    def _ticks(self) -> int:
-        """Processor time of the host and what it started, in clock ticks."""
+    def _work(self) -> tuple[bool, int]:
+        """Whether the host, or what it started, would run if it got a processor; its processor time in clock ticks."""
         looked = [processor_ticks(pid) for pid in (self._process.pid, *descendants(self._process.pid))]
-        return sum(each[1] for each in looked if each is not None)
+        found = [each for each in looked if each is not None]
+        return any(state == RUNNABLE for state, _ in found), sum(ticks for _, ticks in found)
 
     def _silent(self, doing: str, idle_s: float) -> GMIError:
         looked = processor_ticks(self._process.pid)

@@ -9,7 +9,11 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gmiflow.runtime.linux import RUNNABLE
 from gmiflow.runtime.spawn import PASSIVE_THREADS
+
+_STALE_S = 5.0
+"""A rank tells of its process twice a second, unless it is lost."""
 
 
 @dataclass
@@ -20,6 +24,7 @@ class Rank:
         first: id of the first GMI of its process.
         spawned, exited: what became of its process.
         looked: state letter and processor time of its process, as last told.
+        told: when that was, of `time.monotonic`.
     """
 
     number: int
@@ -30,6 +35,12 @@ class Rank:
     spawned: bool = False
     exited: bool = False
     looked: tuple[str, int] = ("S", 0)
+    told: float = 0.0
+
+    def look(self, now: float) -> tuple[str, int]:
+        """State letter and processor time of its process; that it could run is believed for a while only."""
+        state, ticks = self.looked
+        return "S" if state == RUNNABLE and now - self.told > _STALE_S else state, ticks
 
     def ask(self, **request: object) -> None:
         """Send a request; a rank that is gone shows by its silence."""

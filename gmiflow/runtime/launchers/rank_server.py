@@ -14,6 +14,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -106,7 +107,7 @@ class RankServer:
         """What the rank of a process last told of it; a rank that says nothing more is taken as idle."""
         del pid
         rank = self._of(gmi)
-        return None if rank is None or rank.exited else rank.looked
+        return None if rank is None or rank.exited else rank.look(time.monotonic())
 
     def events(self) -> list[dict[str, Any]] | None:
         """What happened since the last call; None when the starter ended before all ranks had called."""
@@ -262,7 +263,7 @@ class RankServer:
     def _hear(self, rank: Rank, message: dict[str, Any]) -> None:
         kind = message["event"]
         if kind == "alive":
-            rank.looked = (message["state"], message["ticks"])
+            rank.looked, rank.told = (message["state"], message["ticks"]), time.monotonic()
             for gmi, stage in message["stages"].items():
                 if self._progress is not None:
                     self._progress.note(int(gmi), stage)

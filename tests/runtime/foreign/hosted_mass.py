@@ -136,7 +136,7 @@ class Odd(PointMass):
         return returned
 
     def _computes(self, returned):
-        end = time.monotonic() + 2.5
+        end = time.monotonic() + 0.9
         while time.monotonic() < end:
             pass
         return returned

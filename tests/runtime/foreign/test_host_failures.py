@@ -102,7 +102,40 @@ def test_a_host_that_is_stopped_is_named(hosted):
 
 
 def test_a_host_that_computes_for_long_is_not_silent(hosted):
-    simulator = hosted("Odd", odd="computes", patience=IMPATIENT)
+    simulator = hosted("Odd", odd="computes", patience=dataclasses.replace(IMPATIENT, step_s=0.3, look_s=0.03))
+    assert simulator.step(ACTION)["reward"].shape == (NUM_ENV,)
+
+
+def test_a_host_that_gets_no_processor_is_not_silent(hosted, monkeypatch):
+    """It could run and does not: so the machine is too busy. Once it sleeps, patience counts from there."""
+    looks = [("R", 5)] * 30
+
+    def looked(pid):
+        return looks.pop() if looks else ("S", 5)
+
+    monkeypatch.setattr("gmiflow.runtime.foreign.process.processor_ticks", looked)
+    patience = dataclasses.replace(IMPATIENT, step_s=0.1, look_s=0.01)
+    assert "neither answered" in failure_of_step(hosted("Odd", odd="sleeps", patience=patience)).message
+    assert looks == []
+
+
+class Interrupted:
+    """A poller whose second look takes far longer than it should, as when the process is stopped meanwhile."""
+
+    def __init__(self, poller, seconds):
+        self.unregister, self._poll, self._looks = poller.unregister, poller.poll, iter((0.0, seconds))
+
+    def poll(self, milliseconds):
+        for seconds in self._looks:
+            time.sleep(seconds)
+            return []
+        return self._poll(milliseconds)
+
+
+def test_time_in_which_the_gmi_does_not_run_does_not_count(hosted, monkeypatch):
+    """Ctrl-Z in the terminal of a run stops both; a machine may be suspended."""
+    simulator = hosted(patience=dataclasses.replace(IMPATIENT, step_s=0.2, look_s=0.05))
+    monkeypatch.setattr(simulator._host, "_poller", Interrupted(simulator._host._poller, 0.4))
     assert simulator.step(ACTION)["reward"].shape == (NUM_ENV,)
 
 
@@ -174,7 +207,7 @@ def test_the_host_dies_with_the_process_that_started_it(python):
 def test_no_memory_and_no_descriptor_is_left(python):
     def look():
         links = [entry.readlink() for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
-        return sorted(str(link) for link in links)
+        return {str(link) for link in links}
 
     before = look()
     simulator = set_up(python)
@@ -183,4 +216,4 @@ def test_no_memory_and_no_descriptor_is_left(python):
     simulator.close()
     del simulator  # its tensors keep the memory
     gc.collect()
-    assert len(look()) == len(before) and not any("gmiflow-sim" in link for link in look())
+    assert not look() - before
