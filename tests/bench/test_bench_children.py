@@ -6,13 +6,13 @@ import sys
 import time
 
 import pytest
+from waiting import until
 
 from gmiflow.bench.child import ChildError, OutOfTime, Tail, execute
 
 PROGRAM = """
-import pathlib, signal, sys, time
+import os, pathlib, signal, sys, time
 how = sys.argv[1]
-pathlib.Path("pid").write_text(str(__import__("os").getpid()))
 print("said on stdout")
 if how == "fail":
     print("the reason", file=sys.stderr)
@@ -21,6 +21,7 @@ if how == "until":
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 if how == "stubborn":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+pathlib.Path("pid").write_text(str(os.getpid()))
 pathlib.Path("ready").touch()
 while how != "end":
     time.sleep(0.02)
@@ -37,6 +38,16 @@ def folder(tmp_path, monkeypatch):
 
 def run(folder, how, limit_s=60.0, deadline=math.inf, enough=lambda: False):
     return execute(["bench_program", how], folder, "child", limit_s=limit_s, deadline=deadline, enough=enough)
+
+
+def until_ready(folder):
+    """Never enough, but looked at only once the child is ready: what ends it comes after that."""
+
+    def look():
+        until((folder / "ready").exists, "the child")
+        return False
+
+    return look
 
 
 def is_gone(folder):
@@ -64,15 +75,15 @@ def test_enough_stops_it_in_order(folder):
 
 def test_a_child_that_takes_too_long_is_ended(folder, monkeypatch):
     monkeypatch.setattr("gmiflow.bench.child.CUT_OFF_PATIENCE_S", 0.2)
-    with pytest.raises(ChildError, match="not ready after 2 s"):
-        run(folder, "stubborn", limit_s=2.0)
+    with pytest.raises(ChildError, match="not ready after 1 s"):
+        run(folder, "stubborn", limit_s=1.0, enough=until_ready(folder))
     assert is_gone(folder)
 
 
 def test_the_budget_ends_it_too(folder):
     with pytest.raises(OutOfTime):
-        run(folder, "until", deadline=time.monotonic() + 1.0)
-    assert is_gone(folder) or not (folder / "pid").exists()
+        run(folder, "until", deadline=time.monotonic() + 0.5, enough=until_ready(folder))
+    assert is_gone(folder)
 
 
 def test_a_tail_gives_whole_lines_once(tmp_path):

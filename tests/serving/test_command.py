@@ -1,6 +1,7 @@
 """`gmiflow serve` on a real run."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ import torch
 from waiting import PATIENCE_S, until
 
 from gmiflow.runtime import load_policy
+from gmiflow.runtime.supervisor import ECHO_S
 from gmiflow.serving import PolicyClient, RefusedError
 from gmiflow.serving.protocol import Reason
 
@@ -154,7 +157,7 @@ def test_of_two_servers_that_start_in_the_same_instant_one_serves(run, tmp_path)
         (loser,) = [process for process in pair if process.poll() is not None]
         (winner,) = [process for process in pair if process is not loser]
         assert loser.returncode == 2 and "another server listens" in loser.stderr.read()
-        until(path.exists, "the socket of the other one")
+        assert winner.stderr.readline().startswith("serving")
         with PolicyClient(path, path.with_suffix(".token").read_text().strip()) as client:
             assert client.act(np.zeros(4)).shape == (1,)
         winner.send_signal(signal.SIGTERM)
@@ -162,33 +165,55 @@ def test_of_two_servers_that_start_in_the_same_instant_one_serves(run, tmp_path)
 
 
 HANGING = """
-import asyncio, pathlib, sys, time
+import pathlib, sys, time
 from gmiflow.commands.serve import serve_at
 from gmiflow.commands.serve_place import Place
 from gmiflow.serving.protocol import Terms
 from gmiflow.serving.server import PolicyServer
 
-place = Place(pathlib.Path(sys.argv[1]), None)
-serve_at(place, PolicyServer([lambda rows: time.sleep(1e6)], Terms(4, 1, 8, 8), place.token), None, "json")
+def hang(rows):
+    pathlib.Path("begun").touch()
+    time.sleep(1e6)
+
+place = Place(pathlib.Path("place/serve.sock"), None)
+serve_at(place, PolicyServer([hang], Terms(4, 1, 8, 8), place.token), None, "json")
 """
 
 
 def test_a_second_signal_ends_a_server_whose_policy_hangs(tmp_path):
-    path = tmp_path / "serve.sock"
-    command = [sys.executable, "-c", HANGING, str(path)]
+    path = tmp_path / "place" / "serve.sock"
+    path.parent.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HANGING]
     with contextlib.ExitStack() as stack:
-        process = stack.enter_context(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        process = stack.enter_context(
+            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        )
         stack.callback(process.kill)
         assert json.loads(process.stdout.readline())["event"] == "Ready"
         token = path.with_suffix(".token").read_text().strip()
-        client = stack.enter_context(PolicyClient(path, token, timeout_s=0.5))
-        with pytest.raises(TimeoutError):
-            client.act(np.zeros(4))
+        client = stack.enter_context(PolicyClient(path, token, timeout_s=PATIENCE_S))
+        asking = threading.Thread(target=ask_in_vain, args=(client,))
+        asking.start()
+        until((tmp_path / "begun").exists, "the policy's work")
         process.terminate()
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.0)
+        until(lambda: refuses(path), "the end of listening")
+        time.sleep(2 * ECHO_S)  # a signal that comes sooner would pass for the first one's echo
+        assert process.poll() is None
         process.terminate()
-        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM and list(tmp_path.iterdir()) == []
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM and list(path.parent.iterdir()) == []
+        asking.join(PATIENCE_S)
+
+
+def ask_in_vain(client):
+    with contextlib.suppress(ConnectionError):  # the server ends
+        client.act(np.zeros(4))
+
+
+def refuses(path):
+    """Whether nobody listens at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == errno.ECONNREFUSED
 
 
 def test_few_open_files_mean_few_clients_and_no_noise(run, tmp_path):
