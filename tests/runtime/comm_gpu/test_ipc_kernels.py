@@ -102,9 +102,11 @@ def test_phases_with_meetings_of_the_hosts_between_them(kernels):
 
 @pytest.mark.parametrize("one_shot_bytes", [0, HALF])
 def test_a_member_that_does_not_come_is_named_by_all_others(kernels, one_shot_bytes):
-    group = Group(kernels(4), 4, HALF, timeout_s=2.0)
+    group = Group(kernels(4), 4, HALF)
     arrays = [aligned(np.ones(100, np.float32)) for _ in range(4)]
-    group.run([Call(arrays), Call(arrays, one_shot_bytes=one_shot_bytes, missing=(2,))])
+    group.run([Call(arrays)])
+    group.timeout_ns = 2 * 10**9
+    group.run([Call(arrays, one_shot_bytes=one_shot_bytes, missing=(2,))])
     for rank in (0, 1, 3):
         failure = group.failure(rank)
         assert failure is not None and failure.failure.code == "E0705"
