@@ -41,8 +41,9 @@ def test_a_point_is_measured(runner):
     assert found.status == "ok", found.message
     assert 0 < found.steps_per_s_low <= found.steps_per_s <= found.steps_per_s_high
     assert found.iterations >= 1
-    # 64 environments times 8 steps an iteration; both are medians, so they differ on a busy machine.
-    assert 0.1 < found.iteration_s * found.steps_per_s / 512 < 10
+    # 64 environments times 8 steps an iteration. Both are medians, of iterations and of windows of several: on a busy
+    # machine, where a few iterations take very long, they differ by as much as that.
+    assert 0.01 < found.iteration_s * found.steps_per_s / 512 < 100
     assert list(found.stage_s) == ["simulate", "infer", "update", "communicate"]
     assert all(seconds > 0 for seconds in found.stage_s.values())
     assert found.host_memory_bytes > 30 << 20
@@ -62,7 +63,7 @@ def test_a_point_is_measured(runner):
 )
 def test_a_point_that_cannot_run_is_a_measurement(runner, monkeypatch, num_env, status, words):
     if num_env == HANGING:
-        monkeypatch.setattr(runner, "_pace", dataclasses.replace(PACE, timeout_s=4.0))
+        monkeypatch.setattr(runner, "_pace", dataclasses.replace(PACE, timeout_s=1.0))
     found = runner.measure(point(num_env, gmis=2))
     assert (found.status, found.point) == (status, point(num_env, gmis=2))
     assert words in found.message and "\n" not in found.message

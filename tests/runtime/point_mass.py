@@ -472,6 +472,15 @@ class Alternating(GMI):
                 self.runtime.learn()
 
 
+class Impatient(GMI):
+    """Once all have met, it waits for a peer the 600th part of the time that it was given."""
+
+    def run(self) -> None:
+        for collective in (*self.context.collectives.values(), self.context.control):
+            collective._flags._timeout_s /= 600  # type: ignore[attr-defined]
+        super().run()
+
+
 class SlowSetup(PointMass):
     """Takes longer to set up than any test waits."""
 

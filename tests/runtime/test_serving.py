@@ -12,6 +12,7 @@ import pytest
 import torch
 from in_process import Collector, run_in_threads
 from plans import serve_plan
+from waiting import PATIENCE_S
 
 from gmiflow.hardware import Hardware
 from gmiflow.pipeline import Options, compile_file
@@ -109,7 +110,7 @@ def test_gmis_do_not_wait_for_each_other(mapping: str) -> None:
     class Stopped(point_mass.GMI):
         def run(self) -> None:
             if self.context.id == 1:
-                assert finished.wait(60)
+                assert finished.wait(PATIENCE_S)
             super().run()
 
     plan = serve_plan(mapping, simulators=2, iterations=4)

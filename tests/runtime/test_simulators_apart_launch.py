@@ -24,7 +24,7 @@ def mark(monkeypatch, tmp_path: Path):
     monkeypatch.setenv(leftovers.MARK, value)
     monkeypatch.setenv("POINT_MASS_DIED", str(tmp_path / "died"))
     yield value
-    assert leftovers.wait_for_none(value, timeout_s=60.0) == []
+    assert leftovers.wait_for_none(value) == []
     assert leftovers.files(os.getpid()) == []
 
 

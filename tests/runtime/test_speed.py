@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from plans import EDGES, serve_plan, training_plan
+from waiting import PATIENCE_S
 
 from gmiflow.plan import PredictionPlan
 from gmiflow.runtime.events import Iteration
@@ -155,7 +156,7 @@ def test_host_memory_counts_children_and_peaks_and_shared_pages_once():
         used = host_bytes([process.pid]) / 2**20
     finally:
         process.stdin.close()
-        process.wait(60)
+        process.wait(PATIENCE_S)
         process.stdout.close()
     shared_once = os.path.exists("/proc/self/smaps_rollup")
     assert 96 <= used < (150 if shared_once else 280)

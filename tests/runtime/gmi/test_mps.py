@@ -57,7 +57,7 @@ def test_a_daemon_that_died_is_noticed(backend, tmp_path):
     backend.prepare(GMIS, tmp_path)
     control = backend.daemons[1].record.control
     control.signal(9)
-    assert control.wait_gone(10)
+    assert control.wait_gone(120)
     failure = backend.check()
     assert failure.code == GPU_FAULT
     assert failure.message == "the MPS daemon of GPU 1 ended under its GMIs (2, 3)"
