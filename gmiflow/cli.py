@@ -2,17 +2,23 @@
 
 `gmiflow --help` imports click and nothing else of weight. Every command lives in a file of its own
 under `gmiflow.commands`; stdout is data, stderr is messages; exit codes are 0 for success, 1 for
-errors found, 2 for wrong usage and 3 when a plan differs.
+errors found, 2 for wrong usage, 3 when a plan differs, and 128 plus its number after a signal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
 import os
+import signal
 import sys
-from typing import Any
+import threading
+import time
+from collections.abc import Generator
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -41,8 +47,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name to (module, one-line help). The module has a click command called `command`."""
 
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+_ECHO_S = 0.25
+"""A second signal this soon is the first once more, as in `Supervisor`."""
+
+
+class Ended(BaseException):
+    """SIGTERM came, or SIGHUP: what the command has started is taken down on the way out.
+
+    Attributes:
+        signal: its number.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Ended by signal ``number``."""
+        super().__init__(f"signal {number}")
+        self.signal = number
 
 
 class LazyGroup(click.Group):
@@ -53,9 +72,12 @@ class LazyGroup(click.Group):
         _open_missing_streams()
         try:
             try:
-                return super().main(*args, **extra)
+                with _signals_end():
+                    return super().main(*args, **extra)
             finally:
                 sys.stdout.flush()
+        except Ended as end:
+            _leave(end.signal)
         except (OSError, UnicodeError) as error:
             _say(error)
             sys.exit(1)
@@ -65,8 +87,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            _leave(signal.SIGINT)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
@@ -104,6 +125,47 @@ class LazyGroup(click.Group):
         """The table of commands, without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@contextlib.contextmanager
+def _signals_end() -> Generator[None]:
+    """Have SIGTERM and SIGHUP raise `Ended` where they would kill; a second one does kill, unless it is an echo.
+
+    So nothing of a command stays behind: no daemon, no process of a simulator, no shared memory. Commands that have a
+    better answer (`run`, `serve`, `profile`) handle signals themselves while they are at work.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    first_s: float | None = None
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal first_s
+        if first_s is None:
+            first_s = time.monotonic()
+            raise Ended(number)
+        if time.monotonic() - first_s >= _ECHO_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    watched = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in watched:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in watched:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int) -> NoReturn:
+    """End as shells have it for a signal, with 128 and its number."""
+    from gmiflow.commands.report import unless_unwritable
+
+    with unless_unwritable():
+        click.echo("interrupted", err=True)
+    sys.exit(128 + number)
 
 
 class _Closed(io.RawIOBase):

@@ -50,7 +50,8 @@ def command(
     """Measure FILE at the sizes that it leaves open, and keep the profile by which `auto` is decided.
 
     Every point is the real training in processes of its own: one that runs out of memory is a result, too. The
-    profile is kept after each point. Ctrl-C ends early, and the next call goes on. Prints the file of the profile.
+    profile is kept after each point. Ctrl-C, or SIGTERM, ends early, and the next call goes on. Prints the file of
+    the profile.
     """
     if recalibrate is not None:
         if file is not None:

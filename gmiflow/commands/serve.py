@@ -51,8 +51,8 @@ def command(run: Path, path: Path | None, token_file: Path | None, form: str, **
 
     Clients (`gmiflow.serving.PolicyClient`, or anything that speaks the protocol of the serving guide) send raw
     observations and get actions, without exploration unless --stochastic asks for it. Whatever waits when a worker
-    is free is one batch. A token is made for every start unless --token-file names one. Ctrl-C or SIGTERM answers
-    what was read and ends; a second one ends at once.
+    is free is one batch. A token is made for every start unless --token-file names one. Ctrl-C, SIGTERM or a closed
+    terminal answers what was read and ends; a second one ends at once.
     """
     place = Place(path or _folder(run) / "serve.sock", token_file)
     server = _server(run.resolve(), place.token, options)
@@ -167,8 +167,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
     from gmiflow.runtime.supervisor import ECHO_S
 
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     asked_s = 0.0
 
     def on_signal(number: int) -> None:

@@ -218,7 +218,7 @@ class RunResult:
     """How a run ended.
 
     Attributes:
-        exit_code: 0 finished, 1 failed, 130 stopped by Ctrl-C, 143 by SIGTERM.
+        exit_code: 0 finished, 1 failed, 130 stopped by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
         failures: what failed; the first is the cause.
         wall_s: wall-clock seconds of the run, from its start to its end.
         training_s: wall-clock seconds of the iterations alone, without start-up and end, per training.

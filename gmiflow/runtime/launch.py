@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from gmiflow.plan import LaunchPlan
@@ -23,6 +20,7 @@ from gmiflow.runtime.events import Event, Finished, Iteration, Restarting, RunRe
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
+from gmiflow.runtime.held_signals import held_signals
 from gmiflow.runtime.launchers.base import Launcher
 from gmiflow.runtime.launchers.local import LocalLauncher
 from gmiflow.runtime.leftovers import clean_stale
@@ -35,9 +33,6 @@ from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory
 from gmiflow.runtime.supervisor import Limits, Supervisor
 from gmiflow.runtime.telemetry import Telemetry
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 MAX_RESTARTS = 3
 """How often a run with `on_failure = restart` is started again before its failure stands."""
@@ -58,7 +53,8 @@ def run_plan(
     """Run a plan; blocks until every process of the run has ended.
 
     In the main thread it handles signals meanwhile: Ctrl-C, SIGTERM and SIGHUP stop at the next iteration boundary and
-    save a checkpoint; a second one stops at once, and so does a first SIGTERM or SIGHUP after `Limits.interrupt_s`.
+    save a checkpoint; a second one stops at once, and so does a first SIGTERM or SIGHUP after `Limits.interrupt_s`, or
+    any before all GMIs are at work. What was started is taken down in any case.
 
     Args:
         plan: what to start.
@@ -92,14 +88,14 @@ def run_plan(
     clean_stale()
     supervisors: list[Supervisor] = []
     try:
-        with contextlib.ExitStack() as stack:
+        with held_signals(pass_on=watch is not None) as numbers, contextlib.ExitStack() as stack:
             backends = run.launcher.prepare(plan, run.directory.path, stack)
-            telemetry = run.attempt(backends, supervisors)
+            telemetry = run.attempt(backends, supervisors, numbers)
             while run.launcher.restarts and _restartable(plan, supervisors):
                 on_event(Restarting(restart=len(supervisors), limit=MAX_RESTARTS))
                 for backend in backends.values():
                     backend.recover()
-                telemetry = run.attempt(backends, supervisors)
+                telemetry = run.attempt(backends, supervisors, numbers)
         result = result_of(plan, supervisors, run.directory, time.monotonic() - start)
         report = {
             **details(plan, supervisors[-1], memory_of(telemetry)),
@@ -139,12 +135,15 @@ class _Run:
     policy: Path | None = None
     watch: Callable[[Supervisor], None] | None = None
 
-    def attempt(self, backends: Mapping[str, GMIBackend], supervisors: list[Supervisor]) -> dict[str, Any]:
+    def attempt(
+        self, backends: Mapping[str, GMIBackend], supervisors: list[Supervisor], numbers: socket.socket | None
+    ) -> dict[str, Any]:
         """Start all GMIs and watch them until they have ended; a later attempt goes on from the last checkpoints.
 
         Args:
             backends: which made the slices.
             supervisors: of the attempts before; the new one is appended.
+            numbers: where the numbers of signals are read, see `held_signals`.
 
         Returns:
             Telemetry's summary.
@@ -174,7 +173,8 @@ class _Run:
             before = device_bytes(uuids)
             telemetry = Telemetry(directory.path, uuids, lambda: supervisor.processes if here else {})
             stack.enter_context(telemetry)
-            stack.enter_context(_signals_go_to(supervisor))
+            if numbers is not None:
+                supervisor.watch_signals(numbers)
             arguments = self._arguments(rendezvous, again=again)
             requests = self.launcher.requests(plan, self.programs, directory, arguments, backends)
             by_gmi = {request.gmi: request for request in requests}
@@ -206,31 +206,3 @@ class _Run:
 def _continued(request: SpawnRequest) -> SpawnRequest:
     """The request for a process that takes the place of a lost one: it goes on from the last checkpoint."""
     return dataclasses.replace(request, arguments=[*request.arguments, "--continue"])
-
-
-@contextlib.contextmanager
-def _signals_go_to(supervisor: Supervisor) -> Generator[None]:
-    """Let the supervisor see signals; only Python's main thread can, elsewhere nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    reading, writing = socket.socketpair()
-    for end in (reading, writing):
-        end.setblocking(False)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        """Python writes the number to the wake-up descriptor; nothing else is to do."""
-
-    # What is ignored stays ignored: `nohup` and background jobs rely on it.
-    watched = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    previous = {number: signal.signal(number, handle) for number in watched}
-    previous_wakeup = signal.set_wakeup_fd(writing.fileno())
-    supervisor.watch_signals(reading)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(previous_wakeup)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        reading.close()
-        writing.close()

@@ -328,13 +328,19 @@ def test_a_training_ends_well_without_anyone_to_tell(here, streams):
     assert json.loads((here / "out" / "report.json").read_text())["status"] == "finished"
 
 
-def test_an_interrupt_while_compiling_ends_with_130(here):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_compiling_ends_in_order(here, number):
     script = (
-        "import os, signal, gmiflow.pipeline as p\n"
-        "p.compile_file = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import os, gmiflow.pipeline as p\n"
+        "def compile_file(*a, **k):\n"
+        "    try:\n"
+        f"        [os.kill(os.getpid(), {int(number)}) for _ in range(2)]  # as `timeout` does\n"
+        "    finally:\n"
+        "        print('taken down')\n"
+        "p.compile_file = compile_file\n"
         "from gmiflow.cli import main\n"
         f"main(['run', {QUICKSTART!r}])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=here, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == 128 + signal.SIGINT
-    assert done.stderr == "interrupted\n"
+    assert done.returncode == 128 + number
+    assert (done.stdout, done.stderr) == ("taken down\n", "interrupted\n")

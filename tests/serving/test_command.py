@@ -160,7 +160,7 @@ def test_of_two_servers_that_start_in_the_same_instant_one_serves(run, tmp_path)
         assert winner.stderr.readline().startswith("serving")
         with PolicyClient(path, path.with_suffix(".token").read_text().strip()) as client:
             assert client.act(np.zeros(4)).shape == (1,)
-        winner.send_signal(signal.SIGTERM)
+        winner.send_signal(signal.SIGHUP)  # a terminal that is closed
         assert winner.wait(PATIENCE_S) == 0 and list(tmp_path.iterdir()) == []
 
 

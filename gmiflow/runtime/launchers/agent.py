@@ -132,6 +132,8 @@ class Agent(Keeper):
             os.waitpid(child, 0)
         self._stack.close()  # before the rest: a daemon of a backend is among the children, and ends in order
         kill_children()
+        if self._backends:  # the first rank of its machine: the launcher may have been killed there
+            clean_stale()
 
     def _tell_alive(self) -> None:
         stages = {gmi: self._progress.stage(gmi) for gmi in self._gmis} if self._progress is not None else {}
