@@ -14,8 +14,11 @@ from hypothesis import HealthCheck, settings
 os.environ["GMIFLOW_PROFILES"] = os.path.join(tempfile.gettempdir(), f"gmiflow-tests-have-no-profiles-{os.getpid()}")
 atexit.register(shutil.rmtree, os.environ["GMIFLOW_PROFILES"], ignore_errors=True)  # the last plans of what ran
 
-# A busy machine is no failure.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine is no failure, and what fails once fails every time: the examples are the same ones in every run.
+# `pytest --hypothesis-profile explore` looks for others.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", patient)
+settings.register_profile("patient", patient, derandomize=True)
 settings.load_profile("patient")
 
 

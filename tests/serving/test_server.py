@@ -170,7 +170,9 @@ def test_bad_requests_harm_nobody_else(serve, bad, reason):
     assert running.server.totals()["refused"] == {reason.name.lower(): 1}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.booleans())
 def test_no_bytes_end_the_server(fuzzed, pieces, known):
     raw = welcomed(fuzzed) if known else connect(fuzzed)
