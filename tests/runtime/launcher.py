@@ -1,6 +1,6 @@
 """A launcher process for tests that send it signals.
 
-``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S PYTHON MAPPING``
+``python launcher.py DIR GMIS SIMULATOR ITERATIONS INTERRUPT_S ECHO_S PYTHON MAPPING``
 
 Prints one line per event, so that a test knows when to act, and ends with the run's exit code. With a PYTHON, the
 simulator is that of `hosted_mass` whose parameter `odd` is SIMULATOR, in that interpreter.
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from plans import apart_plan, launch_plan, training_plan, write_programs
 
+from gmiflow.runtime import supervisor
 from gmiflow.runtime.events import Event, Failure, Iteration
 from gmiflow.runtime.launch import run_plan
-from gmiflow.runtime.supervisor import Limits
 
 
 def say(event: Event) -> None:
@@ -30,7 +30,8 @@ def say(event: Event) -> None:
 
 def main() -> None:
     base, gmis, simulator, iterations = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    if python := sys.argv[6]:
+    supervisor.ECHO_S = float(sys.argv[6])
+    if python := sys.argv[7]:
         training = training_plan(iterations=iterations)
         hosted = dataclasses.replace(
             training.stages[0],
@@ -42,10 +43,10 @@ def main() -> None:
         training = dataclasses.replace(training, stages=(hosted, *training.stages[1:]))
     else:
         training = training_plan(simulator=simulator, iterations=iterations)
-    mapping = sys.argv[7]
+    mapping = sys.argv[8]
     plan = launch_plan(training, gmis=gmis) if mapping == "dp_only" else apart_plan(training, mapping, pairs=gmis)
     programs = write_programs(plan, base / "programs")
-    limits = Limits(collective_s=600, interrupt_s=float(sys.argv[5]))
+    limits = supervisor.Limits(collective_s=600, interrupt_s=float(sys.argv[5]))
     sys.exit(run_plan(plan, programs, base / "run", on_event=say, limits=limits).exit_code)
 
 

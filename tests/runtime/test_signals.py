@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import leftovers
 from launched import Launcher
-from waiting import until
-
-from gmiflow.runtime.supervisor import ECHO_S
+from waiting import PATIENCE_S, until
 
 
 def test_sigterm_saves_a_checkpoint_and_stops_everything(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark)
+    launcher = Launcher(tmp_path, mark, echo_s=PATIENCE_S)
     launcher.wait_for("Iteration 1")
     until(lambda: len(leftovers.processes(mark)) == 4, "launcher, fork server, two GMIs")
     for _ in range(2):  # as `timeout` does: to the process, then to its group
@@ -49,7 +46,7 @@ def test_what_a_simulator_detached_ends_with_the_run(tmp_path: Path, mark: str) 
 
 
 def test_ctrl_c_stops_at_an_iteration_boundary_and_saves(tmp_path: Path, mark: str) -> None:
-    launcher = Launcher(tmp_path, mark)
+    launcher = Launcher(tmp_path, mark, echo_s=PATIENCE_S)
     launcher.wait_for("Iteration 1")
     for _ in range(2):  # as `timeout -s INT` does: to the process, then to its group
         launcher.process.send_signal(signal.SIGINT)
@@ -68,7 +65,6 @@ def test_ctrl_c_twice_does_not_wait(tmp_path: Path, mark: str) -> None:
     launcher.wait_for("Started")
     launcher.process.send_signal(signal.SIGINT)
     launcher.wait_for("Stopping")
-    time.sleep(2 * ECHO_S)  # sooner it would pass for the first one's echo
     launcher.process.send_signal(signal.SIGINT)
     status, _ = launcher.end()
     assert status == 130
@@ -90,7 +86,6 @@ def test_a_fork_server_that_passes_nothing_on_does_not_keep_the_run_alive(tmp_pa
     os.kill(int(children[0]), signal.SIGSTOP)
     launcher.process.send_signal(signal.SIGTERM)
     launcher.wait_for("Stopping")
-    time.sleep(2 * ECHO_S)
     launcher.process.send_signal(signal.SIGTERM)
     status, _ = launcher.end()
     assert status == 143

@@ -30,7 +30,7 @@ VICTIMS = {
         lambda launcher, gmi: child_of(launcher, "forkserver"),
         "Failure E0711 the fork server was killed by SIGKILL",
     ),
-    "a GMI": (lambda launcher, gmi: gmi, "Failure E0702 GMI 1 was killed by SIGKILL while"),
+    "a GMI": (lambda launcher, gmi: gmi, "Failure E0702 GMI 1 was killed by SIGKILL"),  # in a stage or between two
     "an interpreter": (
         lambda launcher, gmi: child_of(gmi, "gmiflow_shim"),
         "Failure E0718 the interpreter of sim was killed by SIGKILL during a step",
