@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from waiting import until
 
 from gmiflow.runtime.events import Iteration
 from gmiflow.runtime.launchers.local import LocalLauncher
@@ -106,6 +108,36 @@ def test_a_stranger_at_the_door_is_sent_away(run) -> None:
     result, _ = run(MPILauncher(mpirun=str(Path(__file__).with_name("stranger.py"))))
     assert result.failures[0].failure.message == "mpirun ended with status 0"
     assert result.failures[0].log_tail == ("sent away",)
+
+
+KILLED_LAUNCHER = """
+import os, signal, sys, time
+from pathlib import Path
+from plans import launch_plan, training_plan
+from gmiflow.runtime.launchers.rank import RankOptions
+from gmiflow.runtime.launchers.rank_server import RankServer
+from gmiflow.runtime.rendezvous import Rendezvous
+
+folder = Path(sys.argv[1])
+(folder / "logs").mkdir()
+options = RankOptions(command=(str(folder / "mpirun"),))
+RankServer(launch_plan(training_plan(), gmis=2), folder, Rendezvous.join(folder), options)
+while not (folder / "started").exists():
+    time.sleep(0.02)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_mpirun_may_clean_up_when_its_launcher_is_killed(tmp_path) -> None:
+    """Killed by force it would leave MPI's shared memory behind."""
+    starter = tmp_path / "mpirun"
+    cleaned = tmp_path / "cleaned"
+    lines = ("#!/bin/sh", f"trap 'touch {cleaned}; exit' TERM", f"touch {tmp_path}/started", "while :; do sleep 0.1; done")
+    starter.write_text("\n".join(lines))
+    starter.chmod(0o755)
+    words = [sys.executable, "-c", KILLED_LAUNCHER, str(tmp_path)]
+    assert subprocess.run(words, env=starter_environment(sys.path), check=False).returncode == -signal.SIGKILL
+    until(cleaned.exists, "the end of mpirun in order")
 
 
 def test_the_command_line_is_open_mpis(tmp_path) -> None:

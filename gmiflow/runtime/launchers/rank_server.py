@@ -90,11 +90,11 @@ class RankServer:
             rank.ask(do="signal", gmi=gmi, signal=int(number))
 
     def kill(self) -> None:
-        """Hang up on all ranks and end their starter by force."""
+        """Hang up on all ranks, which kills their processes; their starter cleans up behind MPI, or is killed later."""
         for rank in self._ranks.values():
             rank.connection.close()
         if self._starter is not None:
-            self._starter.kill()
+            self._starter.terminate()
         self._killed = True
         self._wake()
 
@@ -168,7 +168,7 @@ class RankServer:
                 stderr=output,
                 env=options.environment,
                 start_new_session=True,  # Ctrl-C in the terminal is for the launcher alone
-                preexec_fn=lambda: die_with_parent(parent),
+                preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),  # it cleans up behind MPI then
             )
         self._starter_descriptor = os.pidfd_open(starter.pid)
         self.socket.register(self._starter_descriptor, selectors.EVENT_READ, self._starter_ended)
