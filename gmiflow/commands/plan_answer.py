@@ -14,10 +14,11 @@ from gmiflow.commands.plan_report import Grounds
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import Hardware, detect
-from gmiflow.ir.search import Search
+from gmiflow.ir.search import Point, Search
 from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Compilation, Options, compile_checked, compile_file
 from gmiflow.plan import LaunchPlan
+from gmiflow.profiles.defaults import devices_of
 from gmiflow.profiles.evidence import Evidence
 from gmiflow.profiles.projection import Projection, project_profile, project_search, projection
 from gmiflow.profiles.search import choose, space_of
@@ -86,6 +87,11 @@ def _plain(compilation: Compilation, hardware: Hardware, options: Options) -> An
     """By what the compilation was decided by."""
     workflow, evidence = compilation.workflow, compilation.evidence
     assert workflow is not None
+    if workflow.target.mapping not in ("auto", "dp_only") and evidence is not None and evidence.stored is not None:
+        profile = evidence.stored.profile  # whose points of split mappings are not searched
+        return Answer(
+            compilation=compilation, search=None, grounds=_grounds(profile), notes=_measured(profile, compilation)
+        )
     if evidence is None or evidence.search is None:
         search = _modelled(workflow, hardware, options)
         return Answer(
@@ -154,6 +160,26 @@ def _modelled(
         return choose(space_of(workflow, hardware, collectives), profile, options.algorithm)
     except ValueError:
         return None
+
+
+def _measured(profile: WorkloadProfile, compilation: Compilation) -> tuple[str, ...]:
+    """What was measured of a plan that was not searched for, in one sentence, if it was."""
+    sized, workflow = compilation.sized, compilation.workflow
+    if sized is None or workflow is None:
+        return ()
+    devices = len(devices_of(workflow.components[0], 0, workflow))
+    point = Point(
+        template=sized.mapped.template,
+        gmis=sized.gmi_per_gpu,
+        num_env=sized.num_env // devices,
+        execution=sized.execution,
+        backend=sized.backend,
+    )
+    found = next((m for m in profile.measurements if m.point == point and m.status == "ok"), None)
+    if found is None:
+        return ()
+    between = f"{found.steps_per_s_low:,.0f} to {found.steps_per_s_high:,.0f}"
+    return (f"this plan was measured: {found.steps_per_s:,.0f} environment steps/s ({between})",)
 
 
 def _agrees(search: Search, compilation: Compilation) -> bool:

@@ -74,6 +74,9 @@ def rests_on(found: Grounds | None) -> str:
 
 
 def _unpredicted(report: Report) -> str:
+    mapping = report.plan.trainings[0].mapping
+    if mapping != "dp_only":
+        return f"  nothing: sizes of `{mapping}` are not searched; `gmiflow profile` measures the plan that is given"
     chosen = "everything is given" if report.grounds else "there is no profile"
     return f"  nothing: {chosen}, and nothing was searched"
 

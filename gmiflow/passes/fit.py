@@ -11,7 +11,7 @@ from gmiflow.passes.groups import stated_groups
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import MAX_GMIS
 from gmiflow.passes.workflows import CheckedWorkflow
-from gmiflow.profiles.pairs import are_paired, beside_pairs, stated_pairs
+from gmiflow.profiles.pairs import are_paired, beside_pairs, leaves_pairs, stated_pairs
 from gmiflow.source import Span
 from gmiflow.syntax import ast
 
@@ -140,10 +140,14 @@ def _groups(workflow: Workflow) -> list[tuple[str, int]]:
     target = workflow.target
     if target.mapping == "ea_t":
         stated = stated_groups(target)
-        return [] if stated is None else [("agents", stated[0]), ("trainers", stated[1])]
+        if stated is None or target.gmi_per_gpu not in ("auto", sum(stated)):
+            return []  # open, or refused by sizing
+        return [("agents", stated[0]), ("trainers", stated[1])]
     if workflow.mode == "serve" and target.mapping in ("dp_mp", "mp_dp"):
         return []  # simulators and agents hold the same environments, and nobody waits for the others
     if are_paired(workflow):
+        if not leaves_pairs(workflow):
+            return []  # sizing refuses it
         stated, apart = stated_pairs(workflow), beside_pairs(workflow)
         return [(PAIRS, min(stated.values())), *([("trainers", apart)] if apart else [])] if stated else []
     return [] if target.gmi_per_gpu == "auto" else [("GMIs", target.gmi_per_gpu)]

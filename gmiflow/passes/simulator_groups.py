@@ -10,7 +10,7 @@ from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.groups import one_per_core, require_agents, share_of_cores
-from gmiflow.profiles.pairs import beside_pairs, stated_pairs
+from gmiflow.profiles.pairs import beside_pairs, leaves_pairs, stated_pairs
 
 __all__ = ["simulator_groups"]
 
@@ -41,7 +41,8 @@ def simulator_groups(mapped: MappedWorkflow, cores: int, origins: list[tuple[str
 def _pairs(workflow: Workflow, cores: int) -> tuple[int, str]:
     """Pairs of a simulator's GMI and its agent's, and where the number comes from."""
     target, apart = workflow.target, beside_pairs(workflow)
-    if target.gmi_per_gpu != "auto" and (target.gmi_per_gpu < apart + 2 or (target.gmi_per_gpu - apart) % 2):
+    if not leaves_pairs(workflow):
+        assert target.gmi_per_gpu != "auto"
         raise _unpaired(workflow, target.gmi_per_gpu, apart)
     stated = stated_pairs(workflow)
     if len(set(stated.values())) > 1:
@@ -50,7 +51,8 @@ def _pairs(workflow: Workflow, cores: int) -> tuple[int, str]:
         message = f"mapping `{target.mapping}` has as many simulator as {second}, unlike {' and '.join(stated)}"
         raise _refused(workflow, message, note)
     if stated:
-        return next(iter(stated.values())), f"given by {' and '.join(stated)}"
+        others = [text for text in stated if not text.startswith("gmi_per_gpu")]
+        return next(iter(stated.values())), f"given by {' and '.join(stated)}" if others else "given"
     if target.device == "cpu":
         least = apart if workflow.applies is not None else 1
         return max(least, (share_of_cores(workflow, cores) - apart) // 2), one_per_core(cores)
@@ -60,12 +62,24 @@ def _pairs(workflow: Workflow, cores: int) -> tuple[int, str]:
 def _unpaired(workflow: Workflow, total: int, apart: int) -> DiagnosticError:
     """The GMIs of a device are no pairs."""
     paired = f"mapping `{workflow.target.mapping}` pairs simulator and agent GMIs"
+    note = f"{_nearest(workflow, total, apart)}{_or_instead(workflow)}, `dp_only` needs no pairs"
     if not apart:
-        note = f"an even `gmi_per_gpu`{_or_instead(workflow)}, `dp_only` needs no pairs"
         return _refused(workflow, f"{paired}, and gmi_per_gpu = {total} is odd", note)
     beside = f"{paired} beside {apart} that train{'s' if apart == 1 else ''}"
-    note = f"for example gmi_per_gpu = {apart + 2}{_or_instead(workflow)}, `dp_only` needs no pairs"
     return _refused(workflow, f"{beside}, and gmi_per_gpu = {total} leaves {max(0, total - apart)} for them", note)
+
+
+def _nearest(workflow: Workflow, total: int, apart: int) -> str:
+    """What to write instead: the number that the other numbers of the target give, or the nearest that leave pairs."""
+    target = workflow.target
+    stated = [(name, count) for name, count in (("simulators", target.simulators), ("agents", target.agents))]
+    for name, count in stated:
+        if isinstance(count, int):
+            return f"`{name} = {count}` gives gmi_per_gpu = {2 * count + apart}, which need not be said"
+    least = apart + 2
+    below = total - 1 if total > least else None
+    numbers = [number for number in (below, max(least, total + 1)) if number is not None]
+    return f"nearest legal numbers: gmi_per_gpu = {' or '.join(map(str, numbers))}"
 
 
 def _or_instead(workflow: Workflow) -> str:

@@ -21,7 +21,7 @@ from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.groups import one_gmi_alone, split_groups
 from gmiflow.passes.joint import join
 from gmiflow.passes.slicing import cut_slices
-from gmiflow.plan import Backend, Execution
+from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     cores = workflow.target.cores or hardware.cores
     origins: list[tuple[str, str]] = []
     gmi_per_gpu, group_sizes = _gmis(mapped, cores, origins)
-    num_env = _num_env(workflow, origins)
+    num_env = _num_env(workflow, origins, mapped.template)
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(mapped, origins)
     devices = [devices_of(component, index, workflow) for index, component in enumerate(workflow.components)]
@@ -122,11 +122,14 @@ def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]])
     return 1
 
 
-def _num_env(workflow: Workflow, origins: list[tuple[str, str]]) -> int:
+def _num_env(workflow: Workflow, origins: list[tuple[str, str]], template: Template = "dp_only") -> int:
     if workflow.num_env != "auto":
         origins.append(("num_env", "given"))
         return workflow.num_env
-    origins.append(("num_env", "default: no profile of this workload on this machine"))
+    reason = "no profile of this workload on this machine"
+    if template != "dp_only":
+        reason = f"sizes of mapping `{template}` are not searched"
+    origins.append(("num_env", f"default: {reason}"))
     return REFERENCE[workflow.target.device]
 
 

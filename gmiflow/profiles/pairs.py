@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gmiflow.ir.workflow import Workflow
 
-__all__ = ["are_paired", "beside_pairs", "stated_pairs"]
+__all__ = ["are_paired", "beside_pairs", "leaves_pairs", "stated_pairs"]
 
 
 def are_paired(workflow: Workflow) -> bool:
@@ -18,6 +18,15 @@ def beside_pairs(workflow: Workflow) -> int:
     if workflow.mode == "serve" or target.mapping == "e_at":
         return 0
     return 1 if target.trainers == "auto" else target.trainers
+
+
+def leaves_pairs(workflow: Workflow) -> bool:
+    """Whether a `gmi_per_gpu` that is given leaves whole pairs, one at least, beside the GMIs that train."""
+    total = workflow.target.gmi_per_gpu
+    if total == "auto":
+        return True
+    paired = total - beside_pairs(workflow)
+    return paired >= 2 and paired % 2 == 0
 
 
 def stated_pairs(workflow: Workflow) -> dict[str, int]:

@@ -46,7 +46,8 @@ class Measurement:
         steps_per_s_low, steps_per_s_high: lowest and highest window.
         iteration_s: one iteration, rollout and update; median.
         stage_s: seconds of one iteration by what they were spent on: "simulate", "infer", "update",
-            "communicate"; of the busiest GMI. "collect" in place of the first two where a CUDA graph hides them.
+            "communicate"; of the busiest GMI, or where some collect and others train, of each of the two. "collect" in
+            place of the first two where a CUDA graph hides them.
         device_memory_bytes: peak of the whole device over all GMIs, 0 on the CPU.
         host_memory_bytes: peak resident memory of all GMI processes, shared pages counted once where known.
         sm_occupancy: mean part of the SMs that were busy, 0 to 1; None on the CPU or without a counter.

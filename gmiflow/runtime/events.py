@@ -49,7 +49,8 @@ class Iteration:
         metrics: of the trainer.
         diagnostics: of the simulators, summed over the GMIs.
         stage_s: seconds of the busiest GMI by what they were spent on: "simulate", "infer", "update" and
-            "communicate"; "collect" in place of the first two where a CUDA graph hides them.
+            "communicate"; "collect" in place of the first two where a CUDA graph hides them. Where some GMIs collect
+            and others train, of the busiest of each.
         samples: that the trainers trained on in this iteration.
         channels: numbers of the channels, by name; empty without.
         lags: how many parts of rollouts the trainers took with which lag, in policy versions; empty without channels.

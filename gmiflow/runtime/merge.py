@@ -143,7 +143,7 @@ class TrainingMerger:
             samples=samples,
             channels=channels,
             lags=dict(sorted(lags.items(), key=lambda item: int(item[0]))),
-            stage_s=self._busiest(reports) if self.serving is None else self._serving_terms(closing, elsewhere),
+            stage_s=self._terms(closing, elsewhere),
             serving=self.serving.of_iteration(closing) if self.serving is not None else {},
         )
 
@@ -153,6 +153,18 @@ class TrainingMerger:
             return next(report.metrics for report in closing if report.gmi == self._first)
         tables = [report.metrics for report in closing if report.metrics]
         return {name: sum(table[name] for table in tables) / len(tables) for name in tables[0]} if tables else {}
+
+    def _terms(self, closing: Sequence[Progress], elsewhere: Sequence[Progress]) -> dict[str, float]:
+        """Seconds by term; see `Iteration.stage_s`."""
+        if self.serving is not None:
+            return self._serving_terms(closing, elsewhere)
+        if self._acting <= self._closing:
+            return self._busiest(closing)
+        # Who trains waits for rollouts meanwhile: what these take is told by those that collect, if any has just now.
+        acting = [report for report in elsewhere if report.gmi in self._acting]
+        trainer = max(closing, key=lambda report: report.learn_s)
+        rollout = self._busiest(acting) if acting else {}
+        return rollout | {"update": trainer.learn_s, "communicate": trainer.communicate_s}
 
     def _busiest(self, reports: Sequence[Progress]) -> dict[str, float]:
         """Seconds by term, of the GMI that waited least for its peers."""

@@ -95,6 +95,19 @@ class TestPlan:
         text = call(folder, "--num-env", 8192)
         assert re.search(r"iteration +37\.6 ms .*\n +collect +26\.0 ms +cached\n +update +11\.6 ms +cached\n", text)
 
+    def test_a_split_mapping_is_not_searched_and_what_was_measured_of_it_is_told(self, folder, tmp_path):
+        shutil.copy(folder / "ant.gmi", tmp_path)
+        point = Point(template="e_at", gmis=2, num_env=8192, execution="graph", backend="mps")
+        first = replace(RECORDED.measurements[0], steps_per_s=2e6, steps_per_s_low=1.9e6, steps_per_s_high=2.2e6)
+        measurements = (*RECORDED.measurements, replace(first, point=point))
+        keep(tmp_path, key=key_of(workflow(tmp_path), detect()), measurements=measurements)
+        options = ("--num-env", 8192, "--mapping", "e_at", "--gmi-per-gpu", 2)
+        text = call(tmp_path, *options)
+        assert f"profile of {RECORDED.source}: {len(measurements)} points measured" in text
+        assert "nothing: sizes of `e_at` are not searched" in text
+        assert "- this plan was measured: 2,000,000 environment steps/s (1,900,000 to 2,200,000)" in text
+        assert "this plan was measured" not in call(tmp_path, *options, "--num-env", 4096)
+
     def test_two_gmis_are_rejected_with_the_term_that_decided(self, given):
         two = row(given, 2, backend="mps")
         assert two["relative"] == pytest.approx(37.6 / 40)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from plans import launch_plan, training_plan
+import dataclasses
+
+from plans import apart_plan, launch_plan, training_plan
 
 from gmiflow.runtime.failure import RuntimeFailure
 from gmiflow.runtime.merge import TrainingMerger
@@ -43,6 +45,19 @@ def test_an_iteration_is_complete_when_all_have_reported() -> None:
     assert event.metrics == {"loss": 4.0}
     assert event.diagnostics == {"overflows": 6.0}
     assert merging.times[1] == {"sim": 0.25, "runtime": 0.5, "communicate": 0.25}
+
+
+def test_where_some_collect_and_others_train_the_times_are_of_the_busiest_of_each() -> None:
+    plan = apart_plan(training_plan(), "dp_mp")  # GMI 0 simulates, 1 acts, 2 trains
+    merging = TrainingMerger(plan.trainings[0], plan.gmis)
+    nothing = {"env_steps": 0, "learn_s": 0.0, "communicate_s": 0.0}
+    waiting = dataclasses.replace(report(2), env_steps=0, collect_s=5.0, learn_s=3.0, stage_s={"learner": 3.0})
+    assert merging.add(waiting) is None
+    acting = dataclasses.replace(report(1), **(nothing | {"env_steps": 256}), stage_s={"sim": 4.0, "actor": 1.0})
+    assert merging.add(acting) is None
+    event = merging.add(dataclasses.replace(report(0), **nothing, stage_s={"sim": 2.0}))
+    assert event is not None
+    assert event.stage_s == {"simulate": 4.0, "infer": 1.0, "update": 3.0, "communicate": 0.125}
 
 
 def test_a_fast_gmi_may_be_iterations_ahead() -> None:
