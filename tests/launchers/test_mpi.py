@@ -132,7 +132,12 @@ def test_mpirun_may_clean_up_when_its_launcher_is_killed(tmp_path) -> None:
     """Killed by force it would leave MPI's shared memory behind."""
     starter = tmp_path / "mpirun"
     cleaned = tmp_path / "cleaned"
-    lines = ("#!/bin/sh", f"trap 'touch {cleaned}; exit' TERM", f"touch {tmp_path}/started", "while :; do sleep 0.1; done")
+    lines = (
+        "#!/bin/sh",
+        f"trap 'touch {cleaned}; exit' TERM",
+        f"touch {tmp_path}/started",
+        "while :; do sleep 0.1; done",
+    )
     starter.write_text("\n".join(lines))
     starter.chmod(0o755)
     words = [sys.executable, "-c", KILLED_LAUNCHER, str(tmp_path)]
