@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 PLAN_VERSION = 1
 
@@ -29,6 +29,12 @@ CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid", "nccl_
 ChannelKind: TypeAlias = Literal["host", "ipc"]
 Cargo: TypeAlias = Literal["rollout", "step"]
 """What goes through a channel at once; see `ChannelPlan`."""
+EPISODE_PORTS: Final[Mapping[str, Literal["f32", "bool"]]] = {
+    "reward": "f32",
+    "terminated": "bool",
+    "truncated": "bool",
+}
+"""Ports of every simulator that sums over episodes are made of, to the type of their one value per environment."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 

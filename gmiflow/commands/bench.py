@@ -137,8 +137,8 @@ def layouts(hardware: Hardware, gmis: Sequence[int], *, cuda: bool) -> list[tupl
             rings: list[MeasuredKind] = ["rp", *host]
             found.append((Layout(backend="timeshare", gpus=gpus, gmis_per_gpu=1), rings))
             for count in several:
-                rings = [f"hybrid:{k}" for k in range(1, count + 1) if k < count or k <= gpus]
-                both: list[MeasuredKind] = ["hybrid", *rings, *host] if mps else [*rings, *host]
+                papers = [f"hybrid:{k}" for k in range(1, count + 1) if k < count or k <= gpus]
+                both: list[MeasuredKind] = ["hybrid", *papers, *host] if mps else [*papers, *host]
                 found.append((Layout(backend=backend, gpus=gpus, gmis_per_gpu=count), both))
     if mps and nccl_version() >= MULTI_RANK_NCCL:
         crowded = [(layout, kinds) for layout, kinds in found if layout.gmis_per_gpu > 1]

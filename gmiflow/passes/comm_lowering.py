@@ -1,32 +1,22 @@
 """Communication lowering: how data crosses between GMIs.
 
 In: a `SizedWorkflow` and what all-reduces cost. Out: a `CommWorkflow` with one gradient collective for each
-component whose trainer has replicas: the cheapest composition that can work there, and why the others were
-not taken; and the channels of a split mapping (`channel_lowering`, `step_lowering`). Not in here:
-measuring (`gmiflow bench collective`), files and launching (`planning`).
+component whose trainer has replicas (`collective_choice`), and the channels of a split mapping (`channel_lowering`,
+`step_lowering`). Not in here: measuring (`gmiflow bench collective`), files and launching (`planning`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
 
 from gmiflow.compatibility import incompatibilities
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
-from gmiflow.ir.comm import Applied, Candidate, Channel, Collective, CommWorkflow
-from gmiflow.ir.sized import SizedWorkflow, Slice
-from gmiflow.ir.workflow import Component, Target
-from gmiflow.plan import Backend, CollectiveKind
+from gmiflow.ir.comm import Applied, Channel, Collective, CommWorkflow
+from gmiflow.ir.sized import SizedWorkflow
+from gmiflow.ir.workflow import Component
+from gmiflow.passes.collective_choice import choose
 from gmiflow.profiles.calibration import CollectiveProfile
-from gmiflow.profiles.candidates import Choice, Projected, candidates
 from gmiflow.profiles.volumes import gradient_bytes
-
-SHOWN: tuple[Choice, ...] = ("local", "ipc", "rp", "two_level", "ip")
-"""What the table has in any case, also where the layout rules it out; the fastest first where no time is known."""
-
-EXPERIMENTAL = (
-    "experimental in NCCL, from 2.30: taken where `gmiflow bench collective --calibrate` measured it, or asked for"
-)
 
 
 def lower_comm(sized: SizedWorkflow, profile: CollectiveProfile) -> CommWorkflow:
@@ -87,7 +77,7 @@ def _collective(
     sized: SizedWorkflow, component: Component, members: tuple[int, ...], profile: CollectiveProfile
 ) -> Collective:
     size, origin = gradient_bytes(component)
-    found = _candidates(sized, [sized.slices[index] for index in members], size, profile)
+    found = choose(sized, [sized.slices[index] for index in members], size, profile)
     chosen = next(item for item in found if not item.reason)
     source = f"measured on {profile.date}" if profile.origin == "measured" else "modelled"
     return Collective(
@@ -100,144 +90,6 @@ def _collective(
         profile=f"{source}: {profile.machine}",
         candidates=found,
         rings=chosen.rings,
-    )
-
-
-def _candidates(
-    sized: SizedWorkflow, parts: Sequence[Slice], size: int, profile: CollectiveProfile
-) -> tuple[Candidate, ...]:
-    """All compositions in order of cost; the first that can work is chosen, so it has no reason against it.
-
-    Raises:
-        DiagnosticError: E0503 when the target asks for one that cannot join these GMIs.
-    """
-    crowds = Counter(part.device for part in parts)
-    gpus, per_gpu = len(crowds), max(crowds.values())
-    target = sized.mapped.workflow.target
-    projected = list(candidates(gpus, per_gpu, size, profile))
-    several = target.collective == "nccl_multirank" or (target.device == "cuda" and per_gpu > 1)
-    experimental: tuple[Choice, ...] = ("nccl_multirank",) if several else ()
-    for composition in SHOWN + experimental:
-        if all(item.composition != composition for item in projected):
-            projected.append(
-                Projected(composition=composition, k=0, published_s=None, corrected_s=None, origin="modelled")
-            )
-    named = [_named(item, gpus, per_gpu) for item in projected]
-    able = [_obstacle(sized, crowds, item, *name) for item, name in zip(projected, named, strict=True)]
-    asked = [_is_asked(target, item, *name) for item, name in zip(projected, named, strict=True)]
-    obstacles = [
-        found or _unasked(target, item, name[0], wanted)
-        for item, name, found, wanted in zip(projected, named, able, asked, strict=True)
-    ]
-    possible = [index for index, obstacle in enumerate(obstacles) if not obstacle]
-    if not possible:
-        reasons = [found for found, wanted in zip(able, asked, strict=True) if wanted]
-        others: set[CollectiveKind] = {name[0] for name, found in zip(named, able, strict=True) if not found}
-        raise DiagnosticError(_impossible(target, reasons or [_no_such_rings(target, gpus, per_gpu)], others))
-    best = min(possible, key=lambda i: (*_cost(projected[i]), _place(projected[i])))
-    return tuple(
-        Candidate(
-            name=item.name,
-            kind=kind,
-            published_s=item.published_s,
-            corrected_s=item.corrected_s,
-            origin=item.origin,
-            reason="" if index == best else obstacle or _dearer(item, projected[best]),
-            rings=rings,
-        )
-        for index, (item, (kind, rings), obstacle) in enumerate(zip(projected, named, obstacles, strict=True))
-    )
-
-
-def _named(item: Projected, gpus: int, per_gpu: int) -> tuple[CollectiveKind, int]:
-    """What the plan calls a composition, and how many rings it has."""
-    if item.composition == "two_level":
-        return "hybrid", 0
-    if item.composition == "hybrid":
-        return "hybrid", item.k
-    if item.composition == "rp" and gpus > 1 and per_gpu > 1:  # all by rings, then a ring of their results
-        return "hybrid", per_gpu
-    return item.composition, 0
-
-
-def _cost(item: Projected) -> tuple[bool, float]:
-    return item.corrected_s is None, item.corrected_s or 0.0
-
-
-def _place(item: Projected) -> int:
-    """Where no time is known: in order of the table, which knows the fastest first."""
-    return SHOWN.index(item.composition) if item.composition in SHOWN else len(SHOWN)
-
-
-def _dearer(item: Projected, best: Projected) -> str:
-    """Why a composition that could work was not taken."""
-    if item.corrected_s is None or best.corrected_s is None:
-        return item.reason or "its time is not known"
-    ratio = item.corrected_s / best.corrected_s
-    return f"`{best.name}` is as fast" if ratio < 1.005 else f"`{best.name}` is {ratio:.3g} times as fast"
-
-
-def _obstacle(sized: SizedWorkflow, crowds: Counter[int], item: Projected, kind: CollectiveKind, rings: int) -> str:
-    """Why a composition cannot join GMIs, so many on each GPU, or is no choice for them; "" when it is one."""
-    gpus, per_gpu, backend = len(crowds), max(crowds.values()), sized.backend
-    found = incompatibilities(backend, kind, members_per_gpu=per_gpu, gpus=gpus)
-    if found:
-        return found[0].reason
-    if rings:
-        return _obstacle_to_rings(backend, crowds, item, rings)
-    if kind in ("ipc", "hybrid", "nccl_multirank") and backend == "timeshare" and per_gpu > 1:
-        return "its kernels wait for each other, and GMIs that take turns on a GPU never run together"
-    if kind == "hybrid" and (per_gpu == 1 or gpus == 1):
-        return "it joins several GMIs on each of several GPUs"
-    if kind == "rp" and gpus == 1:
-        return "it joins GMIs of different GPUs"
-    return ""
-
-
-def _obstacle_to_rings(backend: Backend, crowds: Counter[int], item: Projected, rings: int) -> str:
-    if backend == "green":
-        return "its rings join processes, and green GMIs of a GPU share one"
-    if len(set(crowds.values())) > 1:
-        return "rings need the same number of GMIs on every GPU"
-    if rings > len(crowds) and rings == max(crowds.values()):
-        return item.reason  # the leaders of all rings have no GPU each
-    return ""
-
-
-def _unasked(target: Target, item: Projected, kind: CollectiveKind, asked: bool) -> str:
-    """Why a composition that could work is not considered."""
-    if not asked:
-        wish = f"rings = {target.rings}" if target.rings != "auto" else f"collective = {target.collective}"
-        return f"the target asks for `{wish}`"
-    if kind == "nccl_multirank" and target.collective == "auto" and item.corrected_s is None:
-        return EXPERIMENTAL
-    return ""
-
-
-def _is_asked(target: Target, item: Projected, kind: CollectiveKind, rings: int) -> bool:
-    """Whether what the target says of collectives admits this one; `rp` is also what the table calls all by rings."""
-    if target.rings not in ("auto", rings if kind == "hybrid" else -1):
-        return False
-    return target.collective in ("auto", kind, item.composition)
-
-
-def _no_such_rings(target: Target, gpus: int, per_gpu: int) -> str:
-    if gpus == 1:
-        return "rings join GPUs, and there is one"
-    if target.collective not in ("auto", "hybrid", "rp"):
-        return "only a `hybrid` has rings"
-    return f"a GPU has {per_gpu} {'GMIs' if per_gpu > 1 else 'GMI, and one for each GPU is `rp`'}"
-
-
-def _impossible(target: Target, reasons: Sequence[str], able: Collection[CollectiveKind]) -> Diagnostic:
-    """E0503: the target asks for what cannot join these GMIs."""
-    wishes = {"collective": target.collective, "rings": target.rings}
-    asked = ", ".join(f"{name} = {value}" for name, value in wishes.items() if value != "auto")
-    return Diagnostic(
-        code="E0503",
-        message=f"`{asked}` cannot join the GMIs of a training here: {reasons[0]}",
-        span=target.span,
-        notes=(f"{', '.join(f'`{kind}`' for kind in sorted(able))} or `auto` can",),
     )
 
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from gmiflow.ir.comm import Channel
 from gmiflow.ir.sized import SizedWorkflow
-from gmiflow.ir.workflow import Component, DType, TensorType
+from gmiflow.ir.workflow import Component, TensorType
 from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of
-from gmiflow.plan import Role
+from gmiflow.plan import EPISODE_PORTS, Role
 
 __all__ = ["lower_steps"]
-
-_COUNTED: dict[str, DType] = {"reward": "f32", "terminated": "bool", "truncated": "bool"}
-"""As `gmiflow.runtime.execution.rollout.STATISTICS`."""
 
 
 def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
@@ -62,5 +59,5 @@ def _tensors(component: Component, source: Role, target: Role) -> dict[str, Tens
 def _results(component: Component) -> dict[str, TensorType]:
     """What the trainer gets of the simulator, and the signals that episodes are counted by, which every one has."""
     name = next(stage.name for stage in component.stages if stage.role == "simulator")
-    counted = {f"{name}.{port}": TensorType(dtype=dtype, shape=("env",)) for port, dtype in _COUNTED.items()}
+    counted = {f"{name}.{port}": TensorType(dtype=dtype, shape=("env",)) for port, dtype in EPISODE_PORTS.items()}
     return counted | _tensors(component, "simulator", "trainer")

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from gmiflow.api import Ports
-from gmiflow.plan import EdgePlan, TrainingPlan
+from gmiflow.plan import EPISODE_PORTS, EdgePlan, TrainingPlan
 from gmiflow.runtime.execution.types import TensorType, describe, fits
 from gmiflow.runtime.failure import PORT_MISMATCH, error
 
-STATISTICS = {"reward": "f32[env]", "terminated": "bool[env]", "truncated": "bool[env]"}
-"""Ports of every simulator that the episode statistics are made of."""
+STATISTICS = {port: f"{dtype}[env]" for port, dtype in EPISODE_PORTS.items()}
+"""As `gmiflow.plan.EPISODE_PORTS`, to their types as the plan writes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,12 @@ class HybridCollective(Collective):
             self._inner.barrier()
 
 
+def _all_capturable(everybody: HostExchange, *parts: Collective | None) -> bool:
+    """Whether the parts of every member can be in a CUDA graph: all capture, or none does."""
+    own = all(part.capturable for part in parts if part is not None)
+    return all(message["capturable"] for message in everybody.gather({"capturable": own}))
+
+
 def connect_two_level(
     name: str,
     members: tuple[int, ...],
@@ -217,8 +223,7 @@ def connect_two_level(
         gmis = tuple(members[r] for r in levels.upper)
         position = levels.upper.index(rank)
         upper = RingCollective(f"{name}.ring", gmis, position, device, store_path, timeout_s=timeout_s)
-    own = all(part.capturable for part in (inner, upper) if part is not None)
-    capturable = all(message["capturable"] for message in everybody.gather({"capturable": own}))
+    capturable = _all_capturable(everybody, inner, upper)
     return HybridCollective(name, members, rank, levels, inner, upper, capturable=capturable)
 
 
@@ -271,6 +276,5 @@ def connect_rings(
     if rank in levels.upper and len(levels.upper) > 1:
         by_ring = set(levels.upper) == set(levels.leaders)
         upper = ring("leaders", levels.upper) if by_ring else upper_group(levels.upper)
-    own = all(part.capturable for part in (inner, upper) if part is not None)
-    capturable = all(message["capturable"] for message in everybody.gather({"capturable": own}))
+    capturable = _all_capturable(everybody, inner, upper)
     return HybridCollective(name, members, rank, levels, inner, upper, capturable=capturable)
