@@ -2,9 +2,10 @@
 import * as crypto from "node:crypto";
 import * as vscode from "vscode";
 
-import { type Choices, type Chosen, graphPage, gmiflowArguments, shellLine } from "./commandLine";
-import { type Server, surroundings } from "./extension";
+import { type Choices, type Chosen, gmiflowArguments, shellLine } from "./commandLine";
+import { graphPage } from "./graphPage";
 import { findGmiflow, NoServer } from "./interpreter";
+import { type Server, surroundings } from "./server";
 
 interface GraphAnswer {
   readonly svg: string;

@@ -2,7 +2,7 @@
 import * as fs from "node:fs";
 import * as vscode from "vscode";
 
-import { startsDeclaration } from "./commandLine";
+import { startsDeclaration } from "./declarations";
 
 interface Snippet {
   readonly prefix: string;

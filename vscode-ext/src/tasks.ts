@@ -3,8 +3,8 @@ import * as vscode from "vscode";
 
 import { type Chosen, combinations, gmiflowArguments } from "./commandLine";
 import { choicesOf } from "./commands";
-import { type Server, surroundings } from "./extension";
 import { findGmiflow, NoServer } from "./interpreter";
+import { type Server, surroundings } from "./server";
 
 interface GmiDefinition extends vscode.TaskDefinition {
   readonly task: string;

@@ -1,9 +1,11 @@
-/** Command lines, and the page of the graph preview. */
+/** Command lines, where declarations stand, and the page of the graph preview. */
 import * as assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 
-import { combinations, gmiflowArguments, graphPage, shellLine, startsDeclaration } from "../src/commandLine";
+import { combinations, gmiflowArguments, shellLine } from "../src/commandLine";
+import { startsDeclaration } from "../src/declarations";
+import { graphPage } from "../src/graphPage";
 
 const FOUND = { command: "/a/python", args: ["-m", "gmiflow.cli"], origin: "" };
 
