@@ -76,6 +76,12 @@ def test_imports_point_one_way(path):
     assert imports_of(path) <= allowed, f"{room} may not import {sorted(imports_of(path) - allowed)}"
 
 
+def test_contributors_are_told_of_every_room():
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text().partition("| room |")[2].partition("\n\n")[0]
+    assert {room for room in rooms if f"gmiflow/{room}`" not in table and f"`{room}`" not in table} == set()
+
+
 def test_leaves_import_nothing_of_gmiflow():
     for leaf in LEAVES - {"resources"}:
         path = PACKAGE / f"{leaf}.py"
