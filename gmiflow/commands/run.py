@@ -91,7 +91,7 @@ def command(
 
     A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume.
     With --resume and without FILE, the plan of that run goes on. Ctrl-C, SIGTERM and a terminal that is closed end
-    at the next iteration with a checkpoint (SIGTERM within 20 s); a second signal ends at once.
+    at the next iteration with a checkpoint (the latter two within 20 s); a second signal ends at once.
     """
     launcher = chosen_launcher(chosen)
     if file is None and resume is None:
