@@ -142,7 +142,7 @@ class Replacing:
     """A GMI that only collects was lost and is started again, while the others go on.
 
     Attributes:
-        reason: how it ended, for example "killed by SIGKILL".
+        reason: how it ended, for example "killed by SIGKILL", or that it was hanging.
         replacement: 1 for the first of this GMI.
         limit: how often it is replaced.
     """

@@ -39,6 +39,7 @@ class Judgement:
         progress: Progress,
         stopping: Stopping,
         on_event: Callable[[Event], None],
+        put_aside: Callable[[Member, str], bool],
     ) -> None:
         """Nothing has failed yet.
 
@@ -52,6 +53,8 @@ class Judgement:
             progress: the page of stages at work.
             stopping: stops the others.
             on_event: gets every failure, and every call that is slow.
+            put_aside: ends a GMI that hangs as the text says, if another takes its place, and whether that is so: then
+                nothing has failed.
         """
         self.failures: list[Failure] = []
         self._plan = plan
@@ -63,6 +66,7 @@ class Judgement:
         self._progress = progress
         self._stopping = stopping
         self._on_event = on_event
+        self._put_aside = put_aside
         self._start = self._looked = time.monotonic()
 
     # What is told
@@ -106,15 +110,15 @@ class Judgement:
     def beaten(self, member: Member, beat: Heartbeat) -> None:
         """Mention a call of a stage that takes long, and report one that never ends."""
         at_work = beat.stage != RUNTIME_NAME and not beat.waiting
-        if not at_work or beat.stage_s < self._limits.slow_s:
-            member.slow = False
-            return
-        if not member.slow:
-            member.slow = True
+        slow = at_work and beat.stage_s >= self._limits.slow_s
+        if slow and not member.slow:
             self._on_event(Slow(gmi=beat.gmi, stage=beat.stage, stage_s=beat.stage_s))
-        if beat.stage_s > self._limits.stuck_s and not member.failed:
-            message = f"GMI {beat.gmi}: {beat.stage} has not come back from one call for {beat.stage_s:.0f} s"
-            self.failed(member, RuntimeFailure(code=GMI_SILENT, message=message), "hanging")
+        member.slow = slow
+        if not at_work or member.failed or member.hanging or beat.stage_s <= self._limits.replaced_s:
+            return
+        what = f"{beat.stage} has not come back from one call for {beat.stage_s:.0f} s"
+        if not self._put_aside(member, f"hanging: {what}") and beat.stage_s > self._limits.stuck_s:
+            self.failed(member, RuntimeFailure(code=GMI_SILENT, message=f"GMI {beat.gmi}: {what}"), "hanging")
             member.failed = True
 
     # What time shows
@@ -131,7 +135,7 @@ class Judgement:
         self._check_start(now)
         self._check_devices()
         for member in self._members.values():
-            if member.running and member.pid and not member.failed:
+            if member.running and member.pid and not member.failed and not member.hanging:
                 self._check_silence(member, now - member.heard)
 
     def _check_start(self, now: float) -> None:
@@ -152,7 +156,7 @@ class Judgement:
         """Report a GMI that gives no sign of life and does no work."""
         first = member.plan.id if member.plan.host is None else member.plan.host
         verdict = judge_silence(member, silent_s, self._limits, lambda: self._server.look(first, member.pid))
-        if verdict is None:
+        if verdict is None or self._put_aside(member, f"silent for {silent_s:.0f} s"):
             return
         message = f"GMI {member.plan.id} {verdict}{_during(self._stage_at_work(member))}"
         self.failed(member, RuntimeFailure(code=GMI_SILENT, message=message), f"silent for {silent_s:.0f} s")

@@ -48,6 +48,11 @@ class Limits:
     stuck_s: float = 900.0
     server_s: float = 5.0
 
+    @property
+    def replaced_s(self) -> float:
+        """As ``stuck_s``, of a GMI that another replaces: half the time that others wait for it."""
+        return min(self.stuck_s, self.collective_s / 2)
+
 
 @dataclass
 class Member:
@@ -63,6 +68,7 @@ class Member:
         slice: the proof of its slice.
         spawned: when it was started again in place of a lost one; 0.0 for the first.
         replaced: how often it was.
+        hanging: how it hangs, once it has been killed so that another can take its place.
     """
 
     plan: GMIPlan
@@ -79,6 +85,7 @@ class Member:
     slice: dict[str, object] = field(default_factory=dict[str, object])
     spawned: float = 0.0
     replaced: int = 0
+    hanging: str = ""
 
     def start_again(self, now: float) -> None:
         """Forget the process that was lost; another one takes its place."""
@@ -87,6 +94,7 @@ class Member:
         self.ticks = -1
         self.ready = self.done = None
         self.failed = self.slow = False
+        self.hanging = ""
         self.replaced += 1
 
 

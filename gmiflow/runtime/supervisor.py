@@ -80,7 +80,7 @@ class Supervisor:
         assert progress is not None, "the launcher's rendezvous has a page of stages at work"
         self._stopping = Stopping(self._processes, server, backends, limits)
         self._judgement = Judgement(
-            plan, self._members, server, run_dir, backends, limits, progress, self._stopping, on_event
+            plan, self._members, server, run_dir, backends, limits, progress, self._stopping, on_event, self._put_aside
         )
         self._selector = selectors.DefaultSelector()
         self._selector.register(server.socket, selectors.EVENT_READ, self._read_server)
@@ -242,15 +242,26 @@ class Supervisor:
         if failed or self._stopping.begun or (status == 0 and all(member.done is not None for member in members)):
             return
         if self._may_replace(members):
-            self._replace(members[0], ending(status))
+            self._replace(members[0], members[0].hanging or ending(status))
         else:
             self._judgement.died(members, status)
 
+    def _put_aside(self, member: Member, how: str) -> bool:
+        """End a GMI that hangs, if another takes its place; whether that is so."""
+        if not self._may_replace(self._processes.get(member.plan.id, ())):
+            return False
+        member.hanging = how
+        self._backends[member.plan.backend].quiesce(member.pid)
+        self._server.signal(member.plan.id, signal.SIGKILL)  # it is replaced when it has ended
+        return True
+
     def _may_replace(self, members: Sequence[Member]) -> bool:
-        """Whether a process that has ended is started again: it only collected, and the others are at work."""
-        first = members[0]
+        """Whether the GMI of a process is started again: it only collects, and the others are at work."""
+        if len(members) != 1:
+            return False
+        (first,) = members
         calm = self._all_ready and not self.failures and self.stopped_by is None and self.start_again is not None
-        mine = len(members) == 1 and first.plan.id in self._replaceable and first.replaced < MAX_REPLACEMENTS
+        mine = first.plan.id in self._replaceable and first.replaced < MAX_REPLACEMENTS
         return calm and mine and self._backends[first.plan.backend].check() is None
 
     def _replace(self, member: Member, how: str) -> None:

@@ -231,8 +231,25 @@ class DyingOnce(PointMass):
         died = Path(os.environ["POINT_MASS_DIED"])
         if self.context.env_offset > 0 and self.tick >= 29 and not died.exists():
             died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die()
         return super().step(inputs)
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class HangingOnce(DyingOnce):
+    """As `DyingOnce`, but it does not come back."""
+
+    def die(self) -> None:
+        time.sleep(3600)
+
+
+class StoppedOnce(DyingOnce):
+    """As `DyingOnce`, but its process is stopped."""
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class DyingAgain(DyingOnce):

@@ -15,14 +15,15 @@ from waiting import PATIENCE_S
 
 from gmiflow.runtime.events import Event, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
+from gmiflow.runtime.supervisor import Limits
 
 
-def run(tmp_path: Path, *, agents: int = 1, trainers: int = 1, **changes):
+def run(tmp_path: Path, *, agents: int = 1, trainers: int = 1, limits: Limits | None = None, **changes):
     options = {"mode": "async", "max_staleness": 1, "checkpoint_every": 2, **changes}
     plan = split_plan(training_plan(**options), agents=agents, trainers=trainers)
     events: list[Event] = []
     programs = write_programs(plan, tmp_path / "programs")
-    return run_plan(plan, programs, tmp_path / "run", on_event=events.append), events
+    return run_plan(plan, programs, tmp_path / "run", on_event=events.append, limits=limits), events
 
 
 def only(events: list[Event], kind: type) -> list:
@@ -48,6 +49,24 @@ def test_a_killed_agent_is_replaced_while_the_others_go_on(tmp_path: Path) -> No
     assert sum(training["lags"].values()) == 2 * 8
     assert training["training_samples_per_s"] > 0 and training["predictions_per_s"] > 0
     assert training["channels"]["received_bytes"] == 8 * 64 * (8 * (4 * 4 + 2 * 4 + 4 + 1 + 1) + 4)
+
+
+@pytest.mark.usefixtures("mark")
+@pytest.mark.parametrize(
+    ("simulator", "limits", "reason"),
+    [
+        ("HangingOnce", Limits(stuck_s=1.0), "hanging: sim has not come back from one call for "),
+        ("StoppedOnce", Limits(silence_s=2.0), "silent for "),
+    ],
+)
+def test_an_agent_that_hangs_is_replaced_as_one_that_died(tmp_path: Path, simulator: str, limits, reason: str) -> None:
+    """Two trainers: one waits in their reduction for the other, which waits for the agent."""
+    options = {"simulator": simulator, "on_failure": "restart", "iterations": 8}
+    result, events = run(tmp_path, agents=2, trainers=2, limits=limits, **options)
+    assert (result.status, result.exit_code, result.restarts, result.failures) == ("finished", 0, 0, ())
+    (replacing,) = only(events, Replacing)
+    assert (replacing.gmi, replacing.replacement, replacing.reason.startswith(reason)) == (1, 1, True)
+    assert [event.metrics["updates"] for event in only(events, Iteration)] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.usefixtures("mark")
