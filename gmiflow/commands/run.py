@@ -222,6 +222,7 @@ def _show_commands(job: Job, directory: Path, start: Start, launcher: Chosen) ->
     if launcher.name == "slurm":
         click.echo(_job_script(job.plan, directory, start, launcher), nl=False)
         return
+    from gmiflow.runtime.launchers.rank import rank_order
     from gmiflow.runtime.processes import assign_cpus
     from gmiflow.runtime.processes import command as command_of
 
@@ -246,6 +247,7 @@ def _show_commands(job: Job, directory: Path, start: Start, launcher: Chosen) ->
         )
     if launcher.name != "local":
         click.echo(f"started by: {_starter(job.plan, directory, launcher)}")
+        click.echo(f"ranks in order: GMI {', '.join(map(str, rank_order(plan)))}")
     click.echo("nothing was started")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from plans import apart_plan, launch_plan, training_plan
 from safetensors.torch import load_file
 from waiting import until
 
 from gmiflow.runtime.events import Iteration
 from gmiflow.runtime.launchers.local import LocalLauncher
 from gmiflow.runtime.launchers.mpi import MPILauncher, find_mpirun
-from gmiflow.runtime.launchers.rank import starter_environment
+from gmiflow.runtime.launchers.rank import rank_order, starter_environment
 from gmiflow.runtime.supervisor import Limits
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -108,6 +110,15 @@ def test_a_stranger_at_the_door_is_sent_away(run) -> None:
     result, _ = run(MPILauncher(mpirun=str(Path(__file__).with_name("stranger.py"))))
     assert result.failures[0].failure.message == "mpirun ended with status 0"
     assert result.failures[0].log_tail == ("sent away",)
+
+
+def test_ranks_go_by_device_and_agents_follow_their_simulators() -> None:
+    """So two machines with half of the slots each get whole devices, and whole pairs."""
+    pairs = apart_plan(training_plan(), "dp_mp", pairs=2)  # GMIs 0 and 1 simulate, 2 and 3 act, 4 trains
+    assert rank_order(pairs) == [0, 2, 1, 3, 4]
+    two = launch_plan(training_plan(), gmis=4)
+    gmis = tuple(dataclasses.replace(gmi, device=gmi.id % 2) for gmi in two.gmis)
+    assert rank_order(dataclasses.replace(two, gmis=gmis)) == [0, 2, 1, 3]
 
 
 KILLED_LAUNCHER = """

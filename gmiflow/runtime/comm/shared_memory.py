@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gmiflow.runtime.failure import LAUNCH_FAILED, error
+from gmiflow.runtime.failure import LAUNCH_FAILED, GMIError, error
 
 _TOTAL_STORE_ORDER = frozenset({"x86_64", "AMD64", "i386", "i686"})
 # Number of the system call, and the command of <linux/membarrier.h>.
@@ -27,6 +27,13 @@ def directory() -> Path:
     """Where segments live: the POSIX shared memory of Linux, elsewhere files that are mapped."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() else Path(tempfile.gettempdir())
+
+
+def scarce(path: Path, size: int, problem: OSError) -> GMIError:
+    """E0711: ``size`` bytes for a segment at ``path`` cannot be had."""
+    text = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{-(-size // 2**10)} KiB"
+    what = f"{text} of shared memory in {path.parent} cannot be had: {problem.strerror}"
+    return error(LAUNCH_FAILED, what, "containers often limit it: with Docker, give --shm-size")
 
 
 class Segment:
@@ -53,11 +60,7 @@ class Segment:
                 os.close(handle)
         except OSError as problem:
             self.unlink()
-            raise error(
-                LAUNCH_FAILED,
-                f"{size / 2**20:.1f} MiB of shared memory in {self.path.parent} cannot be had: {problem.strerror}",
-                "containers often limit it: with Docker, give --shm-size",
-            ) from problem
+            raise scarce(self.path, size, problem) from problem
 
     def unlink(self) -> None:
         """Remove the name; the memory lives until its last user is gone, however it goes."""

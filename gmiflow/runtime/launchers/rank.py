@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.linux import RUNNABLE
 from gmiflow.runtime.spawn import PASSIVE_THREADS
 
@@ -73,6 +74,18 @@ class Node:
 
     name: str
     ranks: list[Rank] = field(default_factory=list[Rank])
+
+
+def rank_order(plan: LaunchPlan) -> list[int]:
+    """The processes of a plan, by the id of their first GMI, as ranks are numbered.
+
+    Starters fill one machine after the other. So those of a device follow each other, and where simulators are apart a
+    GMI that acts follows the one that it acts for: with whole devices, or whole pairs, on a machine nothing has to
+    cross that cannot.
+    """
+    simulated = {channel.consumer: channel.producers[0] for channel in plan.channels if channel.carries == "step"}
+    processes = plan.processes()
+    return sorted(processes, key=lambda first: (processes[first][0].device, simulated.get(first, first), first))
 
 
 def starter_environment(path_entries: Sequence[str]) -> dict[str, str]:

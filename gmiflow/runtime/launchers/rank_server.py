@@ -23,7 +23,7 @@ from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.failure import LAUNCH_FAILED, RuntimeFailure
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.launchers.contact import LAUNCH_FILE, Contact, by_node, first_line, local_addresses, split_lines
-from gmiflow.runtime.launchers.rank import Node, Rank, RankOptions
+from gmiflow.runtime.launchers.rank import Node, Rank, RankOptions, rank_order
 from gmiflow.runtime.leftovers import clean_stale
 from gmiflow.runtime.linux import die_with_parent
 from gmiflow.runtime.members import ending, was
@@ -61,7 +61,7 @@ class RankServer:
         self.socket.register(self._bell, selectors.EVENT_READ, lambda: os.eventfd_read(self._bell))
         self._plan = plan
         self._options = options
-        self._processes = list(plan.processes())
+        self._processes = rank_order(plan)
         self._progress = rendezvous.progress()
         self._ranks: dict[int, Rank] = {}
         self._requests: dict[int, SpawnRequest] = {}

@@ -20,9 +20,9 @@ from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.channel.migrator import Link
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Slot, ports_of, results_of, taken, wires_of
+from gmiflow.runtime.comm.shared_memory import scarce
 from gmiflow.runtime.execution.rollout import Field, Routes
 from gmiflow.runtime.execution.types import fits
-from gmiflow.runtime.failure import LAUNCH_FAILED, error
 from gmiflow.runtime.turn import Turn
 
 __all__ = ["RemoteSimulator", "SimulatorSeat"]
@@ -207,8 +207,7 @@ def _write(path: Path, state: Mapping[str, Tensor]) -> None:
         path.write_bytes(data)
     except OSError as problem:
         path.unlink(missing_ok=True)
-        what = f"{len(data) / 2**20:.1f} MiB of shared memory in {path.parent} cannot be had: {problem.strerror}"
-        raise error(LAUNCH_FAILED, what, "containers often limit it: with Docker, give --shm-size") from problem
+        raise scarce(path, len(data), problem) from problem
 
 
 def _read(path: Path) -> dict[str, Tensor]:
