@@ -21,6 +21,8 @@ from gmiflow.runtime.launch import run_plan
 from gmiflow.runtime.processes import assign_cpus, environment
 from gmiflow.runtime.supervisor import Limits
 
+pytestmark = pytest.mark.usefixtures("one_fork_server")
+
 HERE = Path(__file__).parent
 
 

@@ -16,6 +16,8 @@ from gmiflow.plan import LaunchPlan
 from gmiflow.runtime.events import Event, Failure, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
 
+pytestmark = pytest.mark.usefixtures("one_fork_server")
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(monkeypatch, tmp_path: Path):

@@ -16,6 +16,8 @@ from plans import apart_plan, training_plan, write_programs
 from gmiflow.runtime.events import Event, Failure, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
 
+pytestmark = pytest.mark.usefixtures("one_fork_server")
+
 
 @pytest.fixture(autouse=True)
 def mark(monkeypatch, tmp_path: Path):

@@ -17,6 +17,8 @@ from gmiflow.runtime.events import Event, Iteration, Replacing, Restarting
 from gmiflow.runtime.launch import run_plan
 from gmiflow.runtime.supervisor import Limits
 
+pytestmark = pytest.mark.usefixtures("one_fork_server")
+
 
 def run(tmp_path: Path, *, agents: int = 1, trainers: int = 1, limits: Limits | None = None, **changes):
     options = {"mode": "async", "max_staleness": 1, "checkpoint_every": 2, **changes}
