@@ -5,6 +5,7 @@ Not in here: where anything runs (that is `mapped` and `sized`) and how data cro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -156,6 +157,7 @@ class Target:
         agent_share: part of a device that all agents there get together, between 0 and 1; the others get the rest.
         collective: what carries the gradients; ``rings`` as `plan.CollectivePlan.rings`, of a `hybrid`.
         span: where it is named: in the file, or by `--target`; None for a target that was not read.
+        said: where the value of a setting is written, by its name; not of those that it leaves out.
     """
 
     name: str
@@ -176,6 +178,7 @@ class Target:
     collective: CollectiveKind | Auto = "auto"
     rings: int | Auto = "auto"
     span: Span | None = field(default=None, compare=False, repr=False)
+    said: Mapping[str, Span] = field(default_factory=dict[str, Span], compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

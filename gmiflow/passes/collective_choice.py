@@ -164,14 +164,15 @@ def _unasked(target: Target, item: Projected, kind: CollectiveKind, rings: int) 
 def _impossible(target: Target, options: Sequence[_Option], crowds: Counter[int]) -> Diagnostic:
     """E0503: the target asks for what cannot join these GMIs."""
     wishes = {"collective": target.collective, "rings": target.rings}
-    asked = ", ".join(f"{name} = {value}" for name, value in wishes.items() if value != "auto")
+    asked = {name: value for name, value in wishes.items() if value != "auto"}
     reasons = [option.obstacle for option in options if not option.unasked]
     reason = reasons[0] if reasons else _no_such_rings(target, len(crowds), max(crowds.values()))
     able = sorted({option.kind for option in options if not option.obstacle})
+    wish = ", ".join(f"{name} = {value}" for name, value in asked.items())
     return Diagnostic(
         code="E0503",
-        message=f"`{asked}` cannot join the GMIs of a training here: {reason}",
-        span=target.span,
+        message=f"`{wish}` cannot join the GMIs of a training here: {reason}",
+        span=next((target.said[name] for name in reversed(asked) if name in target.said), target.span),
         notes=(f"{', '.join(f'`{kind}`' for kind in able)} or `auto` can",),
     )
 
@@ -181,4 +182,8 @@ def _no_such_rings(target: Target, gpus: int, per_gpu: int) -> str:
         return "rings join GPUs, and there is one"
     if target.collective not in ("auto", "hybrid", "rp"):
         return "only a `hybrid` has rings"
-    return f"a GPU has {per_gpu} {'GMIs' if per_gpu > 1 else 'GMI, and one for each GPU is `rp`'}"
+    if per_gpu == 1:
+        return "a GPU has 1 GMI, and one for each GPU is `rp`"
+    if target.collective == "rp":
+        return f"`rp` takes all {per_gpu} GMIs of each GPU, which is `rings = {per_gpu}`"
+    return f"a GPU has {per_gpu} GMIs, which are at most {per_gpu} rings"

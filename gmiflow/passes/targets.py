@@ -40,7 +40,7 @@ def _overlaid(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     """``own`` over ``base``; a base for another kind of device has nothing to say about this one."""
     if own.get("device", base["device"]) != base["device"]:
         base = {"devices": 1}
-    return {**base, **own}
+    return {**base, **own, "said": {**base.get("said", {}), **own.get("said", {})}}
 
 
 class TargetReader:
@@ -195,4 +195,5 @@ class _Caller(UnitScope):
 
 
 def _fields(found: Mapping[str, Found]) -> dict[str, Any]:
-    return {_FIELDS.get(name, name): item.value.value for name, item in found.items() if item.value is not None}
+    fields = {_FIELDS.get(name, name): item.value.value for name, item in found.items() if item.value is not None}
+    return {**fields, "said": {name: item.value_span for name, item in found.items()}}

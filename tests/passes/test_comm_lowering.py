@@ -108,7 +108,7 @@ def wished(gmis, devices, **wishes):
     made = compile_file(ANT, options, hardware=MACHINE, stop_after="comm")
     if made.comm is None:
         (found,) = [d for d in made.diagnostics if d.severity == "error"]
-        assert found.code == "E0503"
+        assert found.code == "E0503" and found.span.text == str(wishes.get("rings", wishes.get("collective")))
         return found.message.partition(": ")[2]
     (group,) = made.comm.collectives
     return group.kind, group.rings
@@ -125,7 +125,8 @@ def wished(gmis, devices, **wishes):
         (2, 2, {"rings": 0, "collective": "hybrid"}, ("hybrid", 0)),
         (4, 1, {"collective": "nccl_multirank"}, ("nccl_multirank", 0)),
         (3, 2, {"rings": 3}, "3 rings need 3 GPUs"),
-        (2, 2, {"rings": 3}, "a GPU has 2 GMIs"),
+        (2, 2, {"rings": 3}, "a GPU has 2 GMIs, which are at most 2 rings"),
+        (2, 2, {"rings": 1, "collective": "rp"}, "`rp` takes all 2 GMIs of each GPU, which is `rings = 2`"),
         (4, 1, {"rings": 1}, "rings join GPUs, and there is one"),
         (2, 2, {"rings": 1, "collective": "ip"}, "only a `hybrid` has rings"),
         (1, 2, {"collective": "nccl_multirank"}, "with one GMI per GPU it is `rp`"),
