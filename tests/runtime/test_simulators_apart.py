@@ -111,14 +111,17 @@ def test_a_stop_ends_all_at_one_iteration() -> None:
         assert [collector.of("Done")[0].stopped for collector in collectors[2:]] == [True] * (len(collectors) - 2)
 
 
-def test_a_loop_that_only_collects_ends_in_order() -> None:
+@pytest.mark.parametrize("mapping", ["e_at", "dp_mp"])
+def test_a_loop_that_only_collects_ends_in_order_and_its_steps_are_counted(mapping: str) -> None:
     class OnlyCollecting(GMI):
         def run(self) -> None:
             for _ in self.runtime.iterations():
                 self.runtime.collect()
 
-    _, collectors = ran(apart_plan(training_plan(iterations=3), "e_at"), gmi_class=OnlyCollecting)
-    assert [collector.of("Done")[0].iteration for collector in collectors] == [3, 3]
+    plan = apart_plan(training_plan(iterations=3), mapping)
+    _, collectors = ran(plan, gmi_class=OnlyCollecting)
+    assert {collector.of("Done")[0].iteration for collector in collectors} == {3}
+    assert [report.env_steps for report in collectors[1].of("Progress")] == [64 * 8] * 3
 
 
 def test_graphs_that_cannot_be_are_told_and_change_nothing() -> None:

@@ -174,6 +174,8 @@ class AgentRuntime(GMIRuntime):
 
     def _finish_iteration(self) -> None:
         self.iteration += 1
+        if self._learned < self.iteration:  # a user's loop may collect without learning
+            self._skip()
         self._report()
 
     def _completed(self, progress: Progress) -> Progress:
