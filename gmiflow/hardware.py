@@ -6,12 +6,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 MULTI_RANK_NCCL = (2, 30)
 """First NCCL that admits several ranks on one GPU, behind NCCL_MULTI_RANK_GPU_ENABLE; experimental there."""
+
+
+_P2P_READ, _P2P_WRITE = 0, 1
+"""Of nvmlGpuP2PCapsIndex_t; the binding's own name of the first is a tuple."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,10 +46,12 @@ class Hardware:
     Attributes:
         cores: physical CPU cores that this process may use (its affinity and cgroup quota count).
         gpus: the GPUs that CUDA_VISIBLE_DEVICES admits.
+        peer_access: whether each of them may read and write the memory of each other one, by NVLink or PCIe.
     """
 
     cores: int
     gpus: tuple[GPU, ...]
+    peer_access: bool = False
 
 
 def usable_cpus() -> tuple[int, ...]:
@@ -67,7 +74,8 @@ def physical_cores() -> int:
 
 def detect() -> Hardware:
     """Look at this machine (a few milliseconds; NVML is loaded only where a driver is present)."""
-    return Hardware(cores=physical_cores(), gpus=_gpus())
+    gpus = _gpus()
+    return Hardware(cores=physical_cores(), gpus=gpus, peer_access=len(gpus) > 1 and _peer_access(gpus))
 
 
 def _core_key(cpu: int) -> str:
@@ -135,6 +143,26 @@ def _sm_count(handle: object) -> int:
         return int(pynvml.nvmlDeviceGetNumGpuCores(handle)) // per_sm
     except (pynvml.NVMLError, AttributeError):
         return 0
+
+
+def _peer_access(gpus: tuple[GPU, ...]) -> bool:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid) for gpu in gpus]
+        return all(
+            pynvml.nvmlDeviceGetP2PStatus(one, other, kind) == pynvml.NVML_P2P_STATUS_OK
+            for one, other in itertools.permutations(handles, 2)
+            for kind in (_P2P_READ, _P2P_WRITE)
+        )
+    except pynvml.NVMLError:
+        return False
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def _visible(gpus: tuple[GPU, ...]) -> tuple[GPU, ...]:

@@ -26,7 +26,7 @@ Update: TypeAlias = Literal["reduce", "apply"]
 """How the trainers of one training improve one policy; see `TrainingPlan.update`."""
 Precision: TypeAlias = Literal["f32", "tf32", "bf16"]
 CollectiveKind: TypeAlias = Literal["local", "ip", "rp", "ipc", "hybrid", "nccl_multirank"]
-ChannelKind: TypeAlias = Literal["host", "ipc"]
+ChannelKind: TypeAlias = Literal["host", "ipc", "p2p"]
 Cargo: TypeAlias = Literal["rollout", "step"]
 """What goes through a channel at once; see `ChannelPlan`."""
 EPISODE_PORTS: Final[Mapping[str, Literal["f32", "bool"]]] = {
@@ -239,7 +239,8 @@ class ChannelPlan:
 
     Attributes:
         name: unique in the plan, for example "train.experience.2" or "serve.step.0".
-        kind: where the slots lie: "host" is shared memory of the host, "ipc" memory of the GPU that all members use.
+        kind: where the slots lie: "host" is shared memory of the host, "ipc" memory of the GPU that all members use,
+            "p2p" memory of the consumer's GPU, which producers on other GPUs of the machine reach.
         producers: ids of the GMIs that collect, in order of their environments; of steps the one that simulates.
         consumer: id of the GMI that trains; of steps the one that acts.
         depth: rollouts that may be under way besides the one that is being trained on.

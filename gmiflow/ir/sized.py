@@ -55,6 +55,7 @@ class SizedWorkflow:
         rejected: sizes that were not taken.
         search: what a profile said; None when defaults decided.
         prediction: of each component, from the search.
+        peer_access: whether this machine has the target's GPUs, and each of them maps the memory of the others.
     """
 
     mapped: MappedWorkflow
@@ -69,6 +70,7 @@ class SizedWorkflow:
     rejected: tuple[Rejected, ...] = ()
     search: Search | None = None
     prediction: PredictionPlan | None = None
+    peer_access: bool = False
 
     @property
     def joint(self) -> int:

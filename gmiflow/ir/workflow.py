@@ -204,6 +204,8 @@ class Workflow:
     components: tuple[Component, ...]
     deterministic: bool = False
     """Whether a workflow that serves takes the likeliest action instead of drawing one."""
+    parted: bool = False
+    """Whether the target's mapping was `auto`, and is now the first that parts what `place` puts on other devices."""
     joint: int | Auto = "auto"
     """Trainings of a device that may share one simulator, 1 for none."""
     params: tuple[tuple[str, Value, str], ...] = ()

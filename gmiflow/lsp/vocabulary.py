@@ -66,7 +66,7 @@ SETTINGS: Final[dict[str, str]] = {
 
 SECTIONS: Final = {
     "workflow.sizing": "What the sizing pass aims at.",
-    "workflow.place": "Pins stages to devices: `learner = devices(1)`.",
+    "workflow.place": "Pins stages to devices: `learner = devices(1)`. Those on different devices share no GMI.",
     "stage type.needs": "Resources that a stage of this type asks for.",
 }
 

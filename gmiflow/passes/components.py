@@ -9,6 +9,7 @@ from typing import Any, cast
 from gmiflow.ir.workflow import Component, Edge, Port, Stage, Target, Workflow
 from gmiflow.passes.matching import Wire
 from gmiflow.passes.params import UnitScope
+from gmiflow.passes.placement import part
 from gmiflow.passes.stages import StageOf, StagePort
 from gmiflow.passes.types import Weights, variables, without_time
 from gmiflow.passes.wiring import Wiring
@@ -17,10 +18,13 @@ from gmiflow.syntax import ast
 
 
 def build(checked: CheckedWorkflow, target: Target, scope: UnitScope) -> Workflow:
-    """The IR of a workflow that is whole. Replica r of a component has the workflow's seed + r."""
+    """The IR of a workflow that is whole. Replica r of a component has the workflow's seed + r.
+
+    A mapping that is `auto` becomes one that parts what `place` puts on different devices.
+    """
     settings = checked.settings
     source = scope.unit.source
-    return Workflow(
+    workflow = Workflow(
         name=checked.declaration.name.text,
         file=source.name,
         sha256=hashlib.sha256(source.text.encode("utf-8", "replace")).hexdigest(),
@@ -43,6 +47,7 @@ def build(checked: CheckedWorkflow, target: Target, scope: UnitScope) -> Workflo
         params=_params(scope),
         span=checked.declaration.name.span,
     )
+    return part(workflow)
 
 
 def _components(checked: CheckedWorkflow) -> list[Component]:

@@ -29,6 +29,9 @@ def step_bytes(kind: TensorType, num_env: int) -> int:
 
 
 def memory_between(sized: SizedWorkflow, members: Sequence[Slice]) -> ChannelKind:
-    """Where slots lie: on the GPU when all members are processes on it that may map each other's memory."""
-    one_device = len({part.device for part in members}) == 1
-    return "ipc" if one_device and sized.backend in ("mps", "timeshare") else "host"
+    """Where slots lie: on a GPU when all members are processes that may map its memory."""
+    if sized.backend not in ("mps", "timeshare"):
+        return "host"
+    if len({part.device for part in members}) == 1:
+        return "ipc"
+    return "p2p" if sized.peer_access else "host"

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gmiflow.diagnostics import Diagnostic, DiagnosticError
+from gmiflow.diagnostics import Diagnostic, DiagnosticError, Label
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
-from gmiflow.ir.workflow import Component, Workflow
-from gmiflow.plan import ModeKind, Role, Template
+from gmiflow.ir.workflow import Stage, Workflow
+from gmiflow.passes.placement import devices_text, torn
+from gmiflow.passes.templates import SUPPORTED, TEMPLATES, groups_of
+from gmiflow.plan import Role, Template
 from gmiflow.profiles.defaults import PRIOR, REFERENCE
 from gmiflow.profiles.model import (
     LINKS,
@@ -31,24 +33,8 @@ from gmiflow.profiles.volumes import volumes_of
 if TYPE_CHECKING:
     from gmiflow.profiles.workload import Measurement
 
-TEMPLATES: dict[Template, tuple[tuple[Role, ...], ...]] = {
-    "dp_only": (("simulator", "agent", "trainer"),),
-    "e_at": (("simulator",), ("agent", "trainer")),
-    "ea_t": (("simulator", "agent"), ("trainer",)),
-    "dp_mp": (("simulator",), ("agent",), ("trainer",)),
-    "mp_dp": (("simulator",), ("agent",)),
-}
-"""Template to the groups of roles that share one GMI (paper, section 4: the mapping templates)."""
-
 LEAST_SHARE = 0.1
 """A group of GMIs gets at least about this part of a device: with less its latency counts, which R x T ignores."""
-
-_SUPPORTED: dict[ModeKind, frozenset[Template]] = {
-    "serve": frozenset({"dp_only", "mp_dp", "dp_mp"}),
-    "sync": frozenset({"dp_only", "dp_mp", "e_at", "ea_t"}),
-    "async": frozenset({"dp_only", "dp_mp", "ea_t"}),
-}
-"""What runs, by mode."""
 
 _WHY_NOT: dict[Template, str] = {
     "e_at": "agent and trainer of one GMI take turns there, and the simulator waits for actions meanwhile: "
@@ -62,39 +48,33 @@ def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> Map
 
     `auto` is `dp_only`: the model compares the others with it, but does not know enough to decide against it (R of
     a single role is not measured), and the runtime has to support them. Trainers that apply their gradients
-    asynchronously share their parameters in `ea_t` alone, so for them `auto` is that.
+    asynchronously share their parameters in `ea_t` alone, so for them `auto` is that. What `auto` is for stages on
+    different devices has been decided before (`placement.part`).
 
     Args:
         workflow: checked.
         unsliced: measurement of the workflow with one GMI, for the times of the roles; else they are modelled.
 
     Raises:
-        DiagnosticError: E0501 when the template asked for is not supported or does not fit the mode.
+        DiagnosticError: E0501 when the template asked for is not supported, does not fit the mode, or joins stages
+            that `place` puts on different devices.
     """
     wished = workflow.target.mapping
     default: Template = "ea_t" if workflow.applies is not None else "dp_only"
     template = default if wished == "auto" else wished
-    if template not in _SUPPORTED[workflow.mode] or not _fits(template, workflow):
+    if template not in SUPPORTED[workflow.mode] or not _fits(template, workflow):
         raise DiagnosticError(_refusal(template, workflow))
-    groups = _groups(template, _roles(workflow.components[0]))
+    groups = groups_of(template, workflow)
+    if stages := torn(groups, workflow):
+        raise DiagnosticError(_tearing(template, workflow, stages))
     return MappedWorkflow(
         workflow=workflow,
         template=template,
         groups=groups,
-        origin="chosen" if wished == "auto" else "given",
+        origin="chosen" if wished == "auto" or workflow.parted else "given",
         rejected=_rejected(template, workflow, unsliced),
         shares=_shares(groups, workflow, unsliced),
     )
-
-
-def _groups(template: Template, roles: frozenset[Role]) -> tuple[tuple[Role, ...], ...]:
-    """The template's groups, without the roles that the workflow does not have."""
-    groups: list[tuple[Role, ...]] = [tuple(role for role in group if role in roles) for group in TEMPLATES[template]]
-    return tuple(group for group in groups if group)
-
-
-def _roles(component: Component) -> frozenset[Role]:
-    return frozenset(stage.role for stage in component.stages)
 
 
 def _fits(template: Template, workflow: Workflow) -> bool:
@@ -177,9 +157,11 @@ def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -
     elif more < 0:
         clause += f": {_size(-more)} less cross between GMIs in an iteration"
     clauses = [clause]
-    if own.template != "dp_only":
+    if workflow.target.mapping != "auto" and not workflow.parted and own.template != "dp_only":
         clauses.insert(0, f"the target asks for `{own.template}`")
-    if item.template not in _SUPPORTED[workflow.mode]:
+    if stages := torn(groups_of(item.template, workflow), workflow):
+        clauses.insert(0, f"it joins {_apart(stages)}")
+    if item.template not in SUPPORTED[workflow.mode]:
         clauses.append(_WHY_NOT[item.template])
     return "; ".join(clauses)
 
@@ -193,6 +175,25 @@ def _size(count: float) -> str:
     return f"{count:.3g} GB"
 
 
+def _apart(stages: tuple[Stage, Stage]) -> str:
+    one, other = stages
+    return f"`{one.name}` and `{other.name}`, and `place` puts them on {devices_text(one)} and {devices_text(other)}"
+
+
+def _tearing(template: Template, workflow: Workflow, stages: tuple[Stage, Stage]) -> Diagnostic:
+    one, other = stages
+    able = SUPPORTED[workflow.mode]
+    apart = [name for name in TEMPLATES if name in able and not torn(groups_of(name, workflow), workflow)]
+    kept = f"{', '.join(f'`{name}`' for name in apart)} or `auto` {'keeps' if len(apart) < 2 else 'keep'} them apart"
+    return Diagnostic(
+        code="E0501",
+        message=f"mapping `{template}` joins {_apart(stages)}",
+        span=other.span,
+        secondary=(Label(span=one.span, text="placed elsewhere"),),
+        notes=(kept,) if apart else (),
+    )
+
+
 def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
     if not _fits(template, workflow):
         article = "an" if workflow.mode == "async" else "a"
@@ -200,7 +201,7 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
     else:
         message = f"mapping `{template}` is for sync workflows"
     reason = (_WHY_NOT[template],) if workflow.mode == "async" and template in _WHY_NOT else ()
-    able = [name for name in templates_of(workflow.mode) if name in _SUPPORTED[workflow.mode]]
+    able = [name for name in templates_of(workflow.mode) if name in SUPPORTED[workflow.mode]]
     return Diagnostic(
         code="E0501",
         message=message,

@@ -9,7 +9,6 @@ Not in here: what crosses between GMIs (`comm_lowering`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,8 @@ from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.groups import one_gmi_alone, split_groups
 from gmiflow.passes.joint import join
-from gmiflow.passes.slicing import cut_slices
+from gmiflow.passes.placement import group_devices, require_matching
+from gmiflow.passes.slicing import crowds, cut_slices
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
 
@@ -66,15 +66,16 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     num_env = _num_env(workflow, origins, mapped.template)
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(mapped, origins)
-    devices = [devices_of(component, index, workflow) for index, component in enumerate(workflow.components)]
+    placed = [(c, group_devices(mapped, c, index)) for index, c in enumerate(workflow.components)]
+    for component, devices in placed:
+        require_matching(mapped, component, group_sizes, devices)
+    most = max(len(where) for _, devices in placed for where in devices)
     applying = workflow.applies
-    if applying is not None and len(mapped.groups) == 1 and (count := max(map(len, devices)) * gmi_per_gpu) > 1:
-        raise DiagnosticError(one_gmi_alone(applying, count))
-    crowd = Counter(device for where in devices for device in where for _ in range(gmi_per_gpu))
-    alone = all(len(d) == 1 for d in devices) and gmi_per_gpu == 1
-    shared = _shares_processes(workflow, max(crowd.values()), alone=alone)
-    backend = _backend(workflow, max(crowd.values()), origins, shared=shared)
-    placed = tuple(zip(workflow.components, devices, strict=True))
+    if applying is not None and len(mapped.groups) == 1 and most * gmi_per_gpu > 1:
+        raise DiagnosticError(one_gmi_alone(applying, most * gmi_per_gpu))
+    crowd = int(max(crowds(placed, group_sizes).values()))
+    shared = _shares_processes(workflow, crowd, alone=most == gmi_per_gpu == 1)
+    backend = _backend(workflow, crowd, origins, shared=shared)
     slices = cut_slices(mapped, placed, group_sizes, num_env, cores, shared=shared)
     slices = join(workflow, slices, backend, cores, origins)
     return SizedWorkflow(
@@ -87,6 +88,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
         cores=min(cores, sum(part.cores for part in slices)),
         slices=slices,
         origins=tuple(origins),
+        peer_access=hardware.peer_access and len(hardware.gpus) >= workflow.target.devices,
     )
 
 

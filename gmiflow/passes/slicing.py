@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -13,12 +12,12 @@ from gmiflow.ir.sized import Slice
 from gmiflow.ir.workflow import Component, Workflow
 from gmiflow.profiles.defaults import STRATUM
 
-__all__ = ["cut", "cut_slices", "divide_cores"]
+__all__ = ["crowds", "cut", "cut_slices", "divide_cores"]
 
 
 def cut_slices(
     mapped: MappedWorkflow,
-    placed: Sequence[tuple[Component, Sequence[int]]],
+    placed: Sequence[tuple[Component, Sequence[Sequence[int]]]],
     group_sizes: Sequence[int],
     num_env: int,
     cores: int,
@@ -29,8 +28,8 @@ def cut_slices(
 
     Args:
         mapped: what to cut.
-        placed: each component with its devices.
-        group_sizes: GMIs of each group of roles on one device.
+        placed: each component with the devices of each group of roles.
+        group_sizes: GMIs of each group on one of its devices.
         num_env: environments of each component.
         cores: CPU cores of all GMIs together.
         shared: whether the GMIs of a device share a process.
@@ -40,25 +39,26 @@ def cut_slices(
     """
     workflow = mapped.workflow
     stratum = math.gcd(STRATUM, num_env)
-    copies = sum(len(devices) for _, devices in placed)
-    crowd = Counter(device for _, devices in placed for device in devices for _ in range(sum(group_sizes)))
-    threads = divide_cores(cores, copies, group_sizes, mapped.shares)
+    totals = [sum(size * len(devices[index]) for _, devices in placed) for index, size in enumerate(group_sizes)]
+    threads = divide_cores(cores, totals, mapped.shares)
+    weights = [part / size for part, size in zip(mapped.shares or group_sizes, group_sizes, strict=True)]
+    crowd = crowds(placed, group_sizes)
+    loads = crowds(placed, [weight * size for weight, size in zip(weights, group_sizes, strict=True)])
     hosts: dict[int, int] = {}
     slices: list[Slice] = []
     for component, devices in placed:
-        for index, (group, count) in enumerate(zip(mapped.groups, group_sizes, strict=True)):
-            _require_strata(workflow, num_env, stratum, len(devices) * count)
-            own = workflow.mode == "serve" or component.update == "apply"  # the second group has some of the first
-            pools = group_sizes[0] if len(group_sizes) > 1 and own else None
-            ranges = _ranges(num_env, stratum, devices, count, nested=len(group_sizes) > 1, pools=pools)
+        own = workflow.mode == "serve" or component.update == "apply"  # the second group has some of the first
+        for index, (group, ranges) in enumerate(
+            zip(mapped.groups, _ranges(num_env, stratum, devices, group_sizes, own=own), strict=True)
+        ):
+            _require_strata(workflow, num_env, stratum, len(ranges))
             for device, (offset, size) in ranges:
-                part = mapped.shares[index] / count if mapped.shares else 1.0 / sum(group_sizes)
                 slices.append(
                     Slice(
                         component=component.name,
                         group=group,
                         device=device,
-                        share=part * sum(group_sizes) / crowd[device],
+                        share=weights[index] / loads[device],
                         cores=threads[index],
                         threads=threads[index] if workflow.target.device == "cpu" else 1,
                         num_env=size,
@@ -69,54 +69,82 @@ def cut_slices(
     return tuple(slices)
 
 
-def divide_cores(cores: int, copies: int, group_sizes: Sequence[int], shares: Sequence[float]) -> tuple[int, ...]:
+def crowds(placed: Sequence[tuple[Component, Sequence[Sequence[int]]]], amounts: Sequence[float]) -> dict[int, float]:
+    """What comes together on each device, where each group puts as much as ``amounts`` says on each of its own."""
+    found: dict[int, float] = {}
+    for _, devices in placed:
+        for where, amount in zip(devices, amounts, strict=True):
+            for device in where:
+                found[device] = found.get(device, 0) + amount
+    return found
+
+
+def divide_cores(cores: int, totals: Sequence[int], shares: Sequence[float]) -> tuple[int, ...]:
     """CPU cores of a GMI of each group: as its group's share says, one at least, and the same in a group.
 
     Args:
         cores: of all together.
-        copies: how many times the groups are there, over trainings and devices.
-        group_sizes: GMIs of each group in one copy.
-        shares: part of a copy that each group gets; empty when every GMI gets the same.
+        totals: GMIs of each group, over trainings and devices.
+        shares: part of a device that each group gets; empty when every GMI gets the same.
 
     Returns:
         As many as go into ``cores``, and one where there are fewer cores than GMIs.
     """
-    given = [1] * len(group_sizes)
+    given = [1] * len(totals)
     if not shares:
-        return tuple(max(1, cores // (copies * sum(group_sizes))) for _ in group_sizes)
-    left = cores // copies - sum(group_sizes)
+        return tuple(max(1, cores // sum(totals)) for _ in totals)
+    left = cores - sum(totals)
     while True:
         # The group that is furthest below its share, of those that one core more for each of their GMIs is left for.
-        wanting = [index for index, size in enumerate(group_sizes) if size <= left]
+        wanting = [index for index, total in enumerate(totals) if total <= left]
         if not wanting:
             return tuple(given)
-        index = min(wanting, key=lambda i: (given[i] * group_sizes[i] / shares[i], i))
+        index = min(wanting, key=lambda i: (given[i] * totals[i] / shares[i], i))
         given[index] += 1
-        left -= group_sizes[index]
+        left -= totals[index]
 
 
 def _ranges(
-    num_env: int, stratum: int, devices: Sequence[int], count: int, *, nested: bool, pools: int | None
-) -> list[tuple[int, tuple[int, int]]]:
-    """Device and (offset, number) of the environments of each GMI of a group.
+    num_env: int, stratum: int, devices: Sequence[Sequence[int]], group_sizes: Sequence[int], *, own: bool
+) -> list[list[tuple[int, tuple[int, int]]]]:
+    """Device and (offset, number) of the environments of each GMI, group by group.
 
-    With ``nested`` the environments of a device are the same for every group, so that nothing leaves its device.
-    With ``pools``, the number of simulator GMIs on a device, each GMI has those of whole simulator GMIs: it acts for
-    them, or is one of them.
+    Where all groups are on the same devices, the environments of a device are the same for every group, so that
+    nothing leaves its device. With ``own`` each GMI of a further group has those of whole GMIs of the first: it acts
+    for them, or trains on what they collect.
     """
-    if not nested:
-        places = [device for device in devices for _ in range(count)]
-        return list(zip(places, cut(num_env, stratum, len(places)), strict=True))
-    found: list[tuple[int, tuple[int, int]]] = []
-    for device, (start, number) in zip(devices, cut(num_env, stratum, len(devices)), strict=True):
-        parts = cut(number, stratum, pools or count)
-        if pools is not None:
-            parts = [
-                (parts[first][0], sum(size for _, size in parts[first : first + members]))
-                for first, members in cut(pools, 1, count)
+    if len(set(map(tuple, devices))) > 1:
+        totals = [size * len(where) for size, where in zip(group_sizes, devices, strict=True)]
+        parts = [_parts(num_env, stratum, total, totals[0] if own else total) for total in totals]
+        places = [[device for device in where for _ in range(s)] for where, s in zip(devices, group_sizes, strict=True)]
+        return [list(zip(where, found, strict=True)) for where, found in zip(places, parts, strict=True)]
+    found: list[list[tuple[int, tuple[int, int]]]] = []
+    homes = list(zip(devices[0], cut(num_env, stratum, len(devices[0])), strict=True))
+    for size in group_sizes:
+        pools = group_sizes[0] if own else size
+        if len(group_sizes) == 1:
+            places = [device for device in devices[0] for _ in range(size)]
+            found.append(list(zip(places, cut(num_env, stratum, len(places)), strict=True)))
+            continue
+        found.append(
+            [
+                (device, (start + offset, count))
+                for device, (start, number) in homes
+                for offset, count in _parts(number, stratum, size, pools)
             ]
-        found += [(device, (start + offset, size)) for offset, size in parts]
+        )
     return found
+
+
+def _parts(num_env: int, stratum: int, count: int, pools: int) -> list[tuple[int, int]]:
+    """Environments cut into ``pools`` ranges, of which each of ``count`` gets some whole ones, side by side."""
+    ranges = cut(num_env, stratum, pools)
+    if pools == count:
+        return ranges
+    return [
+        (ranges[first][0], sum(size for _, size in ranges[first : first + members]))
+        for first, members in cut(pools, 1, count)
+    ]
 
 
 def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:

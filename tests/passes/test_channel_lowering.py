@@ -178,7 +178,7 @@ def test_a_share_leaves_something_to_both():
 )
 def test_cores_follow_the_shares_as_far_as_they_go(cores, copies, sizes, share):
     shares = (share, 1 - share)
-    given = divide_cores(cores, copies, sizes, shares)
+    given = divide_cores(cores, [copies * size for size in sizes], shares)
     used = copies * sum(count * size for count, size in zip(given, sizes, strict=True))
     assert min(given) >= 1
     if cores < copies * sum(sizes):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gmiflow.api import Ports
 from gmiflow.runtime.comm.channel.dispenser import Dispenser
-from gmiflow.runtime.comm.channel.migrator import Link, copy_all
+from gmiflow.runtime.comm.channel.migrator import Link
 from gmiflow.runtime.comm.channel.packer import SlotLayout, TensorMemory
 
 __all__ = ["Batcher"]
@@ -107,10 +107,10 @@ class Batcher:
         if (link.plan.env_offset, link.plan.num_env) == self._range:
             sources = link.layout.packed(link.memory, slot * link.layout.slot_bytes)
             for source, target in zip(sources, self._layout.packed(self._memory), strict=True):
-                target.copy_(source)
+                link.copy(source, target)
         else:
             first, count = link.overlap(*self._range)
-            copy_all(link.slots[slot], self._layout.part(self._tensors[0], first - self._range[0], count))
+            link.copy_all(link.slots[slot], self._layout.part(self._tensors[0], first - self._range[0], count))
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()  # before the slot is given back
 

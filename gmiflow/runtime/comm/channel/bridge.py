@@ -129,8 +129,13 @@ class Bridge:
         return found
 
     def _seen(self, plan: ChannelPlan, own: int) -> ChannelPlan:
-        """A channel as this GMI sees it: whole on the trainer's machine, else just its own environments."""
+        """A channel as this GMI sees it: whole on the trainer's machine, else just its own environments.
+
+        What goes by MPI goes from and to memory of the host.
+        """
         gmi = self._program.gmi
+        if self._world.spans_nodes((*plan.producers, plan.consumer)):
+            plan = dataclasses.replace(plan, kind="host")
         if not self._far(plan.consumer):
             return plan
         first = max(gmi.env_offset, plan.env_offset)
@@ -152,7 +157,7 @@ class Bridge:
             tag = _FIRST_CHANNEL_TAG + number
             if own == plan.consumer:
                 for gmi in filter(self._far, plan.producers):
-                    self._ends.append(RolloutsIn(Post(self._world, gmi, tag), self._opener(plan, gmi)))
+                    self._ends.append(RolloutsIn(Post(self._world, gmi, tag), self._opener(self._seen(plan, own), gmi)))
             elif own in plan.producers and self._far(plan.consumer):
                 post, seen = Post(self._world, plan.consumer, tag), self._seen(plan, own)
                 opener = self._opener(seen, plan.consumer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +15,9 @@ from gmiflow.runtime.comm.channel.ring import Ring, RingShape
 from gmiflow.runtime.comm.channel.steps import step_kinds
 from gmiflow.runtime.program import Program
 from gmiflow.runtime.rendezvous import Rendezvous
+
+if TYPE_CHECKING:  # it needs a driver
+    from gmiflow.runtime.comm.channel.device import DeviceSlots
 
 __all__ = ["open_link", "open_links", "weights_path"]
 
@@ -76,17 +80,19 @@ def open_link(
         slots=1 if steps else min(plan.depth, training.max_staleness) + 1,
         drop=plan.on_full == "drop_oldest",
         replaceable=program.replaceable,
-        where="device" if plan.kind == "ipc" else "host",
+        where="host" if plan.kind == "host" else "device",
     )
     ring = Ring(shape, member, segment, layout, timeout_s=timeout_s)
     leaving = contextlib.ExitStack()  # may be closed twice: by its user, and by `stack`
     stack.callback(leaving.close)
     leaving.callback(ring.close)
     memory: Memory = ring
-    if plan.kind == "ipc":
+    far: DeviceSlots | None = None
+    if plan.kind != "host":
         from gmiflow.runtime.comm.channel.device import DeviceSlots
 
         memory = DeviceSlots(ring, shape.slots * layout.slot_bytes, device, consumer=member == plan.consumer)
         leaving.callback(memory.close)
+        far = None if memory.near else memory
     tensors = tuple(layout.tensors(memory, slot * layout.slot_bytes) for slot in range(shape.slots))
-    return Link(plan=plan, ring=ring, layout=layout, memory=memory, slots=tensors, close=leaving.close)
+    return Link(plan=plan, ring=ring, layout=layout, memory=memory, slots=tensors, close=leaving.close, far=far)

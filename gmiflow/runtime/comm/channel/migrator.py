@@ -2,13 +2,14 @@
 
 With one trainer and slots on its own device a GMI collects straight into the slot: nothing is copied. Otherwise
 it collects into a buffer of its own and copies that into each slot, group by group where the slot holds just its
-environments.
+environments: to host memory, or straight into the memory of another GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from torch import Tensor
 from gmiflow.plan import ChannelPlan
 from gmiflow.runtime.comm.channel.packer import Memory, SlotLayout, TensorMemory
 from gmiflow.runtime.comm.channel.ring import Ring
+
+if TYPE_CHECKING:  # it needs a driver
+    from gmiflow.runtime.comm.channel.device import DeviceSlots
 
 __all__ = ["Link", "Migrator"]
 
@@ -31,6 +35,7 @@ class Link:
         memory: where the slots are.
         slots: each as tensors by kind.
         close: leaves the channel and lets go of the memory.
+        far: the memory when it is on another GPU than this end; then `slots` are places in it, for `copy`.
     """
 
     plan: ChannelPlan
@@ -39,6 +44,19 @@ class Link:
     memory: Memory
     slots: tuple[dict[str, Tensor], ...]
     close: Callable[[], None]
+    far: DeviceSlots | None = None
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Enqueue a copy from a tensor of this end to one of `slots` or of `layout`, or the other way."""
+        if self.far is not None:
+            self.far.copy(source, target)
+        else:
+            target.copy_(source, non_blocking=True)
+
+    def copy_all(self, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
+        """`copy` by name."""
+        for name, target in targets.items():
+            self.copy(sources[name], target)
 
     def overlap(self, env_offset: int, num_env: int) -> tuple[int, int]:
         """First global environment and count of those in a slot and in ``env_offset ..``."""
@@ -144,11 +162,11 @@ class Migrator:
             start = slot * link.layout.slot_bytes
             targets = link.layout.packed(link.memory, start)
             for source, target in zip(self._layout.packed(self._memory), targets, strict=True):
-                target.copy_(source)
+                link.copy(source, target)
             return
         first, count = link.overlap(*self._range)
         sources = self._layout.part(self.storages[0], first - self._range[0], count)
-        copy_all(sources, link.part(slot, *self._range))
+        link.copy_all(sources, link.part(slot, *self._range))
 
     def close(self) -> None:
         """Leave the channels."""
@@ -157,9 +175,3 @@ class Migrator:
             for slot in link.slots:
                 slot.clear()
             link.close()
-
-
-def copy_all(sources: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
-    """Copy tensors by name."""
-    for name, target in targets.items():
-        target.copy_(sources[name], non_blocking=True)

@@ -30,8 +30,8 @@ from gmiflow.runtime.gmi.process import wait_until
 __all__ = ["Ring", "RingShape"]
 
 _RELEASED, _TAKEN = 0, 16  # of the consumer; 128 bytes apart
-_HANDLE, _HANDLE_WORDS, _SHOWN = 32, 8, 40  # of the consumer of a ring on a device
-_COMMAND = 41  # of a consumer that asks
+_HANDLE, _HANDLE_WORDS, _SHOWN = 32, 10, 42  # of the consumer of a ring on a device
+_COMMAND = 43  # of a consumer that asks
 _PUBLISHED, _DROPPED = 0, 16  # of a producer
 WORD = 8
 
@@ -127,7 +127,7 @@ class Ring:
         return flat.view(shape)
 
     def show_handle(self, handle: bytes) -> None:
-        """On the consumer of a ring on a device: tell the producers where the slots are; 64 bytes."""
+        """On the consumer of a ring on a device: tell the producers where the slots are; 80 bytes."""
         for index in range(_HANDLE_WORDS):
             word = handle[8 * index : 8 * index + 8].ljust(8, b"\0")
             self.consumer.words[_HANDLE + index] = int.from_bytes(word, "little", signed=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gmiflow.api import Agent, Ports, StageContext
 from gmiflow.plan import TrainingPlan
 from gmiflow.runtime.comm.channel.dispenser import Kind
-from gmiflow.runtime.comm.channel.migrator import Link, copy_all
+from gmiflow.runtime.comm.channel.migrator import Link
 from gmiflow.runtime.comm.channel.presence import wait_for
 from gmiflow.runtime.execution.rollout import STATISTICS, Field, Routes, fields_of
 from gmiflow.runtime.execution.types import TensorType
@@ -91,7 +91,7 @@ class Slot:
                 {name: torch.empty_like(value, device=device) for name, value in part.items()}
                 for part in (self._there, self._back)
             )
-        self._device = device
+        self._link, self._device = link, device
 
     def settle(self) -> None:
         """Wait until what was enqueued is done: who reads the slot is another process."""
@@ -101,23 +101,23 @@ class Slot:
     def fetch_there(self) -> None:
         """Take over the observations."""
         if not self.direct:
-            copy_all(self._there, self.there)
+            self._link.copy_all(self._there, self.there)
 
     def fetch_back(self) -> None:
         """Take over the actions."""
         if not self.direct:
-            copy_all(self._back, self.back)
+            self._link.copy_all(self._back, self.back)
 
     def put_there(self) -> None:
         """Bring the observations into the slot."""
         if not self.direct:
-            copy_all(self.there, self._there)
+            self._link.copy_all(self.there, self._there)
         self.settle()
 
     def put_back(self) -> None:
         """Bring the actions into the slot."""
         if not self.direct:
-            copy_all(self.back, self._back)
+            self._link.copy_all(self.back, self._back)
         self.settle()
 
 

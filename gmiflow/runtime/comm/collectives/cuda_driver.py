@@ -159,6 +159,28 @@ def read(address: int, size: int) -> bytes:
     return buffer.raw
 
 
+def copy_rows(target: int, source: int, pitches: tuple[int, int], width: int, rows: int, stream: int) -> None:
+    """Enqueue a copy of ``rows`` rows of ``width`` bytes between device memory, of any GPU that is mapped.
+
+    Args:
+        target: address.
+        source: address.
+        pitches: bytes from one row to the next, of the target and of the source.
+        width: of a row.
+        rows: how many.
+        stream: to enqueue on.
+    """
+    if rows == 1 or pitches == (width, width):
+        call(driver.cuMemcpyAsync(target, source, width * rows, stream))
+        return
+    unified = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED  # the address says which GPU
+    job = driver.CUDA_MEMCPY2D()
+    job.dstMemoryType, job.dstDevice, job.dstPitch = unified, target, pitches[0]
+    job.srcMemoryType, job.srcDevice, job.srcPitch = unified, source, pitches[1]
+    job.WidthInBytes, job.Height = width, rows
+    call(driver.cuMemcpy2DAsync(job, stream))
+
+
 class Module:
     """Kernels compiled at run time, all loaded at once: loading one later may wait for kernels that wait for it.
 

@@ -1,0 +1,155 @@
+"""`place`: stages on devices of their own, and what becomes of mapping, environments, shares and channels."""
+
+import pytest
+
+from gmiflow.hardware import GPU, Hardware
+from gmiflow.pipeline import Options, compile_file
+
+EDGES = """
+  sim.obs                             -> actor.obs
+  actor.action                        -> sim.action
+  actor.experience                    -> learner.experience
+  actor.bootstrap                     -> learner.bootstrap
+  sim.{reward, terminated, truncated} -> learner
+  learner.weights                     -> actor.weights"""
+
+
+def machine(gpus: int = 3, *, peers: bool = True) -> Hardware:
+    found = tuple(
+        GPU(index=i, uuid=f"GPU-{i}", name="NVIDIA H200", sm_count=132, memory_bytes=140 << 30, mig=False)
+        for i in range(gpus)
+    )
+    return Hardware(cores=32, gpus=found, peer_access=peers)
+
+
+def compiled(place, target="", *, mode="sync", algo="ppo", edges=EDGES, hardware=None):
+    text = f"""edition 1
+import std.tasks.cartpole
+import std.algo.ppo
+import std.algo.a3c
+import std.targets
+simulator sim = cartpole.CartPole()
+agent actor = {algo}.Actor(hidden = [32])
+{f"trainer learner = {algo}.Learner()" if edges == EDGES else ""}
+workflow train {{
+  mode = {mode}
+  num_env = 96
+  horizon = 16
+  place {{ {place} }}
+{edges}
+}}
+target box {{ base = targets.h200(gpus = 3), {target} }}
+"""
+    return compile_file("apart.gmi", Options(), text=text, hardware=hardware or machine(), stop_after="plan")
+
+
+def plan_of(*arguments, **options):
+    done = compiled(*arguments, **options)
+    assert [d.message for d in done.diagnostics if d.severity == "error"] == []
+    return done.plan
+
+
+def layout(plan):
+    """Stages, device, first environment and number of each GMI."""
+    return [(" ".join(gmi.stages), gmi.device, gmi.env_offset, gmi.num_env) for gmi in plan.gmis]
+
+
+def problem_of(*arguments, **options):
+    (problem,) = compiled(*arguments, **options).diagnostics
+    return problem
+
+
+def test_a_trainer_has_the_gpu_that_it_is_placed_on():
+    plan = plan_of("sim = devices(0, 1), learner = devices(2)", "agents = 2, trainers = 1")
+    assert plan.trainings[0].mapping == "ea_t"
+    assert layout(plan) == [
+        ("sim actor", 0, 0, 32),  # six groups of 16 environments for four GMIs: two, two, one, one
+        ("sim actor", 0, 32, 32),
+        ("sim actor", 1, 64, 16),
+        ("sim actor", 1, 80, 16),
+        ("learner", 2, 0, 96),
+    ]
+    assert [gmi.share for gmi in plan.gmis] == [0.5, 0.5, 0.5, 0.5, 1.0]
+    assert [gmi.backend for gmi in plan.gmis] == ["mps"] * 5
+    (channel,) = plan.channels
+    assert (channel.kind, channel.producers, channel.consumer) == ("p2p", (0, 1, 2, 3), 4)
+
+
+def test_trainers_take_whatever_environments_are_theirs():
+    plan = plan_of("sim = devices(0, 1, 2), learner = devices(1, 2)")
+    assert layout(plan) == [
+        ("sim actor", 0, 0, 32),
+        ("sim actor", 1, 32, 32),
+        ("sim actor", 2, 64, 32),
+        ("learner", 1, 0, 48),
+        ("learner", 2, 48, 48),
+    ]
+    assert [gmi.share for gmi in plan.gmis] == [1.0, 0.5, 0.5, 0.5, 0.5]
+    assert [(c.kind, c.producers, c.consumer) for c in plan.channels] == [("p2p", (0, 1), 3), ("p2p", (1, 2), 4)]
+    assert plan.collectives[0].members == (3, 4)
+
+
+@pytest.mark.parametrize("hardware", [machine(peers=False), machine(2), Hardware(cores=32, gpus=())])
+def test_without_peer_access_on_this_machine_the_host_is_between(hardware):
+    plan = plan_of("sim = devices(0), learner = devices(1)", hardware=hardware)
+    assert [channel.kind for channel in plan.channels] == ["host"]
+
+
+def test_what_stays_on_a_gpu_does_not_cross():
+    plan = plan_of("sim = devices(1), actor = devices(1)", "mapping = ea_t")
+    assert {gmi.device for gmi in plan.gmis} == {1}  # the trainer is where the others are
+    assert [channel.kind for channel in plan.channels] == ["ipc"]
+
+
+@pytest.mark.parametrize(
+    ("place", "mapping", "kinds"),
+    [
+        ("actor = devices(1), learner = devices(1), sim = devices(0)", "e_at", ["p2p"]),
+        ("actor = devices(1), learner = devices(2), sim = devices(0)", "dp_mp", ["p2p", "p2p"]),
+        ("actor = devices(0), learner = devices(0)", "dp_only", []),
+    ],
+)
+def test_the_first_mapping_that_keeps_to_place_is_taken(place, mapping, kinds):
+    plan = plan_of(place)
+    assert plan.trainings[0].mapping == mapping
+    assert [channel.kind for channel in plan.channels] == kinds
+
+
+def test_serving_simulators_may_be_on_another_gpu_than_their_agent():
+    edges = "sim.obs -> actor.obs\n  actor.action -> sim.action"
+    plan = plan_of(
+        "sim = devices(0, 1), actor = devices(2)",
+        "mapping = mp_dp, simulators = 2, agents = 1",
+        mode="serve",
+        edges=edges,
+    )
+    assert layout(plan)[-1] == ("actor", 2, 0, 96)
+    assert [(c.kind, c.producers, c.consumer) for c in plan.channels] == [("p2p", (i,), 4) for i in range(4)]
+
+
+def test_each_a3c_trainer_has_agents_of_its_own_on_other_gpus():
+    options = {"mode": "async { max_staleness = 3 }", "algo": "a3c"}
+    plan = plan_of("sim = devices(0, 1), learner = devices(2)", "agents = 2, trainers = 2", **options)
+    assert [(c.producers, c.consumer) for c in plan.channels] == [((0, 1), 4), ((2, 3), 5)]
+    problem = problem_of("sim = devices(0), learner = devices(1, 2)", "agents = 1, trainers = 1", **options)
+    assert (problem.code, problem.message) == (
+        "E0501",
+        "`place` leads to 2 that train for 1 that collect: some GMIs would have no work",
+    )
+
+
+def test_a_mapping_that_joins_what_is_apart_is_refused():
+    problem = problem_of("sim = devices(0), learner = devices(1, 2)", "mapping = dp_only")
+    assert (problem.code, problem.message) == (
+        "E0501",
+        "mapping `dp_only` joins `sim` and `learner`, and `place` puts them on device 0 and devices 1, 2",
+    )
+    assert problem.notes == ("`e_at`, `ea_t`, `dp_mp` or `auto` keep them apart",)
+
+
+def test_pairs_need_as_many_devices():
+    problem = problem_of("sim = devices(0), actor = devices(1, 2), learner = devices(1, 2)")
+    assert (problem.code, problem.message) == (
+        "E0501",
+        "mapping `e_at` pairs GMIs, and `place` leads to 1 that simulate and 2 that act",
+    )
