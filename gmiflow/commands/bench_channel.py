@@ -42,6 +42,7 @@ workflow bench {{
   mode    = async {{ max_staleness = 1 }}
   num_env = {num_env}
   horizon = {horizon}
+{place}
   sim.obs                             -> actor.obs
   actor.action                        -> sim.action
   actor.experience                    -> learner.experience
@@ -72,22 +73,27 @@ target box {{
     show_default=True,
     help="auto: a GPU if there is one.",
 )
+@click.option("--across", is_flag=True, help="Between the first two GPUs, into the memory of the second.")
 @click.option("--num-env", type=click.IntRange(1, 65536), default=1024, show_default=True, help="Environments.")
 @click.option("--horizon", type=click.IntRange(1, 1024), default=16, show_default=True, help="Steps of a rollout.")
 @click.option("--rollouts", type=click.IntRange(min=10), default=200, show_default=True, help="Timed of each way.")
 @click.option("--format", "output", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
-def channel(tasks: str, device: str, num_env: int, horizon: int, rollouts: int, output: str) -> None:
+def channel(tasks: str, device: str, across: bool, num_env: int, horizon: int, rollouts: int, output: str) -> None:
     """Time rollouts from one process to another: packed channels beside one message per tensor.
 
-    In shared memory of the host, or between two processes on one GPU in its memory. The sizes are those of the tasks in
-    std.tasks with std.algo.ppo.
+    In shared memory of the host, or between two processes on one GPU in its memory, or on two. The sizes are those of
+    the tasks in std.tasks with std.algo.ppo.
     """
     names = _task_names(tasks)
     hardware = detect()
     cuda = device == "cuda" or (device == "auto" and bool(hardware.gpus))
     if cuda and not hardware.gpus:
         raise click.UsageError("--device cuda: this machine has no NVIDIA GPU")
-    rows = _measured({name: plan_of(name, num_env, horizon, hardware=hardware, cuda=cuda) for name in names}, rollouts)
+    if across and (device == "cpu" or not hardware.peer_access):
+        raise click.UsageError("--across: needs two NVIDIA GPUs that may write into each other's memory")
+    size = {"num_env": num_env, "horizon": horizon}
+    plans = {name: plan_of(name, **size, hardware=hardware, cuda=cuda, across=across) for name in names}
+    rows = _measured(plans, rollouts)
     if not rows:
         raise SystemExit(1)
     written = {"text": table, "json": _json, "markdown": markdown}
@@ -106,26 +112,34 @@ def _task_names(tasks: str) -> list[str]:
 
 def _measured(plans: Mapping[str, LaunchPlan], rollouts: int) -> list[Crossing]:
     """The rows of all tasks; one that fails is reported, and the others are measured."""
-    from gmiflow.runtime.comm.channel.measure import measure_channel
+    from gmiflow.runtime.comm.channel.measure import ACROSS, WAYS, measure_channel
     from gmiflow.runtime.failure import GMIError
 
     rows: list[Crossing] = []
     for name, plan in plans.items():
         click.echo(f"measuring the experience of {name}", err=True)
         try:
-            rows += measure_channel(name, plan, rollouts=rollouts)
+            ways = ACROSS if plan.channels[0].kind == "p2p" else WAYS
+            rows += measure_channel(name, plan, rollouts=rollouts, ways=ways)
         except GMIError as problem:
             failure = problem.failure
             show([Diagnostic(code=failure.code, message=failure.message, span=None, notes=failure.notes)])
     return rows
 
 
-def plan_of(task: str, num_env: int, horizon: int, *, hardware: Hardware, cuda: bool = False) -> LaunchPlan:
-    """A training of a standard task with one GMI that collects and one that trains, on the CPU or on the first GPU."""
+def plan_of(
+    task: str, num_env: int, horizon: int, *, hardware: Hardware, cuda: bool = False, across: bool = False
+) -> LaunchPlan:
+    """A training of a standard task with one GMI that collects and one that trains.
+
+    Both are on the CPU or on the first GPU, or with ``across`` on one GPU each.
+    """
     from gmiflow.pipeline import Options, compile_file
 
-    where = _on_gpu(hardware.gpus[0]) if cuda else "  base = targets.cpu"
-    text = _SOURCE.format(task=task, simulator=TASKS[task], num_env=num_env, horizon=horizon, where=where)
+    where = _on_gpu(hardware.gpus[0], 1 + across) if cuda else "  base = targets.cpu"
+    names = {"task": task, "simulator": TASKS[task], "where": where}
+    names["place"] = "  place { sim = devices(0), learner = devices(1) }" if across else ""
+    text = _SOURCE.format(**names, num_env=num_env, horizon=horizon)
     options = Options(use_profiles=False)
     done = compile_file("bench.gmi", options, text=text, hardware=hardware, stop_after="plan")
     if done.plan is None:
@@ -133,10 +147,10 @@ def plan_of(task: str, num_env: int, horizon: int, *, hardware: Hardware, cuda: 
     return done.plan
 
 
-def _on_gpu(gpu: GPU) -> str:
-    """Fields of a target: two processes on a GPU, under MPS where that is installed."""
-    backend = "mps" if shutil.which("nvidia-cuda-mps-control") is not None else "timeshare"
-    fields = {"device": "cuda", "gpu": json.dumps(gpu.name), "devices": 1, "sm_count": gpu.sm_count}
+def _on_gpu(gpu: GPU, count: int) -> str:
+    """Fields of a target: two processes on a GPU, under MPS where that is installed, or on a GPU each."""
+    backend = "mps" if count == 1 and shutil.which("nvidia-cuda-mps-control") is not None else "timeshare"
+    fields = {"device": "cuda", "gpu": json.dumps(gpu.name), "devices": count, "sm_count": gpu.sm_count}
     fields |= {"memory": f"{gpu.memory_bytes // 2**20} MiB", "backend": backend}
     return "\n".join(f"  {name} = {value}" for name, value in fields.items())
 

@@ -1,5 +1,6 @@
 """`gmiflow bench channel`: sizes by hand, every way measured, mistakes named."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,9 +8,9 @@ from click.testing import CliRunner
 
 from gmiflow.commands.bench import command
 from gmiflow.commands.bench_channel import TASKS, _task_names, markdown, plan_of, table
-from gmiflow.hardware import GPU, Hardware
+from gmiflow.hardware import GPU, Hardware, detect
 from gmiflow.runtime.comm.channel.dispenser import Dispenser
-from gmiflow.runtime.comm.channel.measure import Crossing
+from gmiflow.runtime.comm.channel.measure import Crossing, measure_channel
 
 
 def test_every_way_is_measured():
@@ -76,6 +77,36 @@ def test_on_a_gpu_the_slots_are_in_its_memory():
     assert plan.target.device == "cuda"
     assert [(channel.kind, channel.producers, channel.consumer) for channel in plan.channels] == [("ipc", (0,), 1)]
     assert {gmi.backend for gmi in plan.gmis} <= {"mps", "timeshare"}
+
+
+def test_between_two_gpus_the_slots_are_in_the_memory_of_the_second():
+    other = dataclasses.replace(H200, index=1, uuid="GPU-1")
+    both = Hardware(cores=4, gpus=(H200, other), peer_access=True)
+    plan = plan_of("ant", 64, 8, hardware=both, cuda=True, across=True)
+    assert [gmi.device for gmi in plan.gmis] == [0, 1]
+    assert [(channel.kind, channel.producers, channel.consumer) for channel in plan.channels] == [("p2p", (0,), 1)]
+    done = CliRunner().invoke(command, ["channel", "--across", "--device", "cpu"])
+    assert done.exit_code == 2
+    assert "--across: needs two NVIDIA GPUs" in done.output
+
+
+def test_through_the_host_a_rollout_is_copied_in_and_out():
+    plan = plan_of("cartpole", 32, 4, hardware=CPU)
+    (row,) = measure_channel("cartpole", plan, rollouts=10, ways=("host",))
+    assert (row.way, row.messages, row.bytes) == ("host", 3, 32 * (4 * (10 * 4 + 2) + 4))
+    assert row.lockstep_s > 0
+
+
+@pytest.mark.gpu
+def test_rollouts_cross_between_two_gpus():
+    if detect().peer_access is False:
+        pytest.skip("needs two GPUs that may write into each other's memory")
+    done = CliRunner().invoke(
+        command, ["channel", "--across", "--tasks", "ant", "--rollouts", "20", "--format", "json"]
+    )
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [row["way"] for row in rows] == ["packed", "host", "per_tensor", "socket"]
 
 
 def test_a_gpu_that_is_not_there_is_not_measured(monkeypatch):

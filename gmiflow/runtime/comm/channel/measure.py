@@ -22,19 +22,23 @@ from gmiflow.runtime.processes import assign_cpus
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.spawn import ForkServer
 
-__all__ = ["WAYS", "Crossing", "Way", "measure_channel"]
+__all__ = ["ACROSS", "WAYS", "Crossing", "Way", "measure_channel"]
 
-Way: TypeAlias = Literal["direct", "packed", "per_tensor", "socket"]
+Way: TypeAlias = Literal["direct", "packed", "host", "per_tensor", "socket"]
 WAYS: tuple[Way, ...] = ("direct", "packed", "per_tensor", "socket")
 """How a rollout crosses:
 
 - "direct": it was collected in the slot; only the slot's number is published, as a run does where all members use the
   same memory, that of the host or of one GPU;
 - "packed": one copy into the slot for each group, and one number for all;
+- "host": the same through slots in shared memory of the host, copied out of them by the other side;
 - "per_tensor": a ring for each tensor: a copy, a number and a wait for each;
 - "socket": one message for each tensor over a Unix socket, as between processes that share no memory; on a GPU through
   the host at both ends.
 """
+
+ACROSS: tuple[Way, ...] = ("packed", "host", "per_tensor", "socket")
+"""Between two GPUs, where nothing is collected in the slot."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """The ways in which a rollout may cross from one process to another, for `measure_member` to time.
 
-On a GPU "direct" and "packed" use slots in its memory as a run does, "per_tensor" a ring of such slots for each tensor,
-and "socket" brings every tensor to the host, through the socket, and back.
+On a GPU "direct" and "packed" use slots in its memory as a run does, "per_tensor" a ring of such slots for each tensor;
+"host" goes through slots of the host, and "socket" brings every tensor to the host, through the socket, and back.
+Between two GPUs the slots are in the memory of the consumer's.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,18 +68,28 @@ def open_way(way: str, plan: LaunchPlan, rendezvous: Rendezvous, member: int, de
         layouts = [SlotLayout([kind], [[kind.name]], **size) for kind in kinds]
         return _Rings(names, layouts, member, device, copy=True)
     layout = SlotLayout(kinds, channel.groups, **size)
-    return _Rings([rendezvous.segment(way)], [layout], member, device, copy=way == "packed")
+    through_host = way == "host"
+    return _Rings([rendezvous.segment(way)], [layout], member, device, copy=way != "direct", through_host=through_host)
 
 
 class _Rings:
     """Rings of slots: one for all groups, or one for each kind."""
 
     def __init__(
-        self, names: Sequence[str], layouts: Sequence[SlotLayout], member: int, device: torch.device, *, copy: bool
+        self,
+        names: Sequence[str],
+        layouts: Sequence[SlotLayout],
+        member: int,
+        device: torch.device,
+        *,
+        copy: bool,
+        through_host: bool = False,
     ) -> None:
         self.messages = sum(len(layout.groups) for layout in layouts)
         self._copy = copy
         self._device = device
+        self._through_host = through_host
+        self._to_slot: Callable[[Tensor, Tensor], object] = _copied
         self._leaving = contextlib.ExitStack()
         self._rings: list[Ring] = []
         self._slots: list[list[list[Tensor]]] = []
@@ -89,7 +100,7 @@ class _Rings:
         self._sources = [layout.packed(TensorMemory(layout.slot_bytes, device)) for layout in layouts]
 
     def _join(self, name: str, layout: SlotLayout, member: int) -> tuple[Ring, Memory]:
-        on_host = self._device.type == "cpu"
+        on_host = self._through_host or self._device.type == "cpu"
         shape = RingShape(name=name, producers=(0,), consumer=1, slots=SLOTS, where="host" if on_host else "device")
         ring = Ring(shape, member, name, layout, timeout_s=_TIMEOUT_S)
         self._leaving.callback(ring.close)
@@ -99,6 +110,8 @@ class _Rings:
 
         slots = DeviceSlots(ring, SLOTS * layout.slot_bytes, self._device, consumer=member == 1)
         self._leaving.callback(slots.close)
+        if not slots.near:
+            self._to_slot = slots.copy
         return ring, slots
 
     def send(self, pending: int) -> None:
@@ -107,7 +120,7 @@ class _Rings:
             self._wait(ring, pending)
             if self._copy:
                 for source, target in zip(sources, slots[ring.slot_to_fill()], strict=True):
-                    target.copy_(source)
+                    self._to_slot(source, target)
             _settle(self._device)  # the reader is another process
             ring.publish(0)
 
@@ -115,8 +128,11 @@ class _Rings:
         """See `Crossing.receive`."""
         for ring in self._rings:
             wait_for(ring.ready, ring.look)
-            with ring.reading():
-                pass
+            with ring.reading() as slot:
+                if self._through_host and slot is not None:
+                    for source, target in zip(self._slots[0][slot], self._sources[0], strict=True):
+                        target.copy_(source)
+                    _settle(self._device)
         for ring in self._rings:
             ring.release()
 
@@ -190,6 +206,10 @@ class _Socket:
 
 def _pinned(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+
+
+def _copied(source: Tensor, target: Tensor) -> None:
+    target.copy_(source)
 
 
 def _settle(device: torch.device) -> None:
