@@ -17,6 +17,7 @@ from gmiflow.commands.bench_channel import channel
 from gmiflow.commands.bench_train import train_command
 from gmiflow.commands.output import replace_output
 from gmiflow.commands.report import show
+from gmiflow.commands.run_place import unwritable
 from gmiflow.diagnostics import Diagnostic
 from gmiflow.hardware import MULTI_RANK_NCCL, Hardware, detect
 from gmiflow.plan import Backend
@@ -109,6 +110,8 @@ def collective(
     work = layouts(hardware, gmis, cuda=cuda)
     if not work:
         raise click.UsageError("--gmis: one GMI has nobody to reduce with; give two or more, like --gmis 2")
+    if calibrate:
+        _require_writable(hardware, cuda=cuda)
     rows = _measured(work, sizes, batches)
     if not rows:
         raise SystemExit(1)
@@ -224,17 +227,31 @@ def draw(rows: Sequence[Latency], file: Path) -> None:
     figure.savefig(file)
 
 
+def _require_writable(hardware: Hardware, *, cuda: bool) -> None:
+    """Try, before minutes of measuring, whether the measurement can be kept.
+
+    Raises:
+        click.UsageError: with what is in the way.
+    """
+    from gmiflow.profiles import store
+
+    file = store.path_of(hardware, "cuda" if cuda else "cpu")
+    try:
+        store.require_writable(file)
+    except OSError as problem:
+        raise unwritable("the calibration", file, problem) from problem
+
+
 def _keep(rows: Sequence[Latency], hardware: Hardware, *, cuda: bool) -> None:
     """Keep the measurement for the compiler; of eager and graph the faster, for that is what runs use."""
-    from gmiflow.profiles.store import save_collectives
+    from gmiflow.profiles import store
 
     machine = f"{len(hardware.gpus)} x {hardware.gpus[0].name}" if cuda else f"{hardware.cores} CPU cores"
+    device = "cuda" if cuda else "cpu"
     try:
-        path = save_collectives(
-            hardware, "cuda" if cuda else "cpu", profile_of(rows, machine, time.strftime("%Y-%m-%d"))
-        )
+        path = store.save_collectives(hardware, device, profile_of(rows, machine, time.strftime("%Y-%m-%d")))
     except OSError as problem:
-        raise click.ClickException(f"the measurement cannot be kept: {problem}") from problem
+        raise unwritable("the calibration", store.path_of(hardware, device), problem) from problem
     click.echo(f"kept in {path}: `gmiflow explain comm FILE` shows what follows from it", err=True)
 
 

@@ -62,6 +62,15 @@ def test_the_compiler_goes_by_the_measurement_and_says_so(measured):
     assert "times modelled: two shared CPU cores" in without
 
 
+def test_a_calibration_that_cannot_be_kept_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GMIFLOW_PROFILES", str(tmp_path / "file"))
+    done = CliRunner().invoke(command, ["collective", "--device", "cpu", "--calibrate"])
+    assert done.exit_code == 2 and done.stdout == "" and "measuring" not in done.stderr
+    said = " ".join(done.stderr.split())
+    assert f"cannot write the calibration {tmp_path / 'file'}" in said and "not a directory" in said
+
+
 def test_equal_calibrations_give_equal_plans(measured, tmp_path):
     folder, _ = measured
     for name in ("first", "second"):
