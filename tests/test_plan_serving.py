@@ -42,6 +42,7 @@ def test_a_simulator_without_an_agent_asks_somebody(plan: LaunchPlan) -> None:
         ({"producers": (2,)}, "GMI 2 does not run the simulator alone"),
         ({"num_env": 64}, "is not for the environments of GMI 1"),
         ({"groups": (("sim.obs", "actor.action"),)}, "has not one group there and one back"),
+        ({"carries": "rollout"}, "serve serves, and makes no rollouts"),
     ],
 )
 def test_channels_join_a_simulator_with_its_agent(plan: LaunchPlan, fields: dict, said: str) -> None:

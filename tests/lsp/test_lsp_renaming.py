@@ -33,6 +33,7 @@ agent Act {
   entry = py "gmiflow.rl.ppo:Actor"
   in  obs  : f32[env, O]
   out seen : Seen
+  in  goal : f32[env, Goal]
 }
 
 trainer learner = ppo.Learner(lr = lr)
@@ -107,7 +108,8 @@ REFUSED = [
     ),
     ("a size would become a parameter", "W|ide]", "wide", "`Wide` would have another meaning in line 18"),
     ("a size would become an axis", "W|ide]", "env", "another meaning"),
-    ("two sizes would be one", "[env, |O]", "Seen", "already declared"),
+    ("a size would be called as a record", "[env, |O]", "Seen", "already declared"),
+    ("two sizes of a stage type would be one", "[env, |O]", "Goal", "another meaning in line 27"),
     ("a word would hide a parameter", "hard) = easy|", "hard", "already declared"),
     ("a parameter would be hidden by a word", "noi|se > 0", "big", "already declared"),
     ("a keyword", "param |lr", "auto", "is a keyword"),
@@ -127,6 +129,15 @@ def test_a_size_of_the_standard_library_keeps_its_name(tmp_path):
     analysis = Editor(tmp_path).open(tmp_path / "a.gmi", USES_STANDARD)
     place = analysis.document.lines.position(analysis.text.index("O]"))
     assert renaming.prepare_rename(analysis, place) is None
+
+
+def test_so_does_one_that_another_file_joins_with_it(tmp_path):
+    editor = Editor(tmp_path)
+    own = editor.open(tmp_path / "own.gmi", "edition 1\n\nrecord Seen {\n  obs : f32[env, O]\n}\n")
+    text = USES_STANDARD.replace("std.algo.ppo\n", 'std.algo.ppo\nimport "./own.gmi" as own\n')
+    editor.open(tmp_path / "a.gmi", text.replace("f32[env, O]", "own.Seen"))
+    with pytest.raises(renaming.RenameError, match="a record of the standard library"):
+        renamed(editor, own, "[env, |O]", "Size")
 
 
 def test_a_name_that_means_nothing_yet_is_not_captured(tmp_path):

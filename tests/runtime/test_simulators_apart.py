@@ -138,8 +138,9 @@ def test_graphs_that_cannot_be_are_told_and_change_nothing() -> None:
 
 
 def test_ports_of_another_type_are_refused_by_the_gmi_that_made_them() -> None:
-    plan = apart_plan(training_plan(simulator="WrongShape"), "e_at")
-    _, _, errors = run_in_threads(plan)
+    """At once also where lost agents are replaced: without its simulator this one is not."""
+    training = dataclasses.replace(training_plan(simulator="WrongShape"), on_failure="restart")
+    _, _, errors = run_in_threads(apart_plan(training, "e_at"))
     failures = [problem.failure for problem in errors if isinstance(problem, GMIError)]
     assert {failure.code for failure in failures} == {"E0708", "E0704"}  # the other one misses it
 
@@ -154,3 +155,7 @@ def test_plans_whose_pairs_do_not_match_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             read_plan(dataclasses.replace(plan, channels=channels).to_json())
+    both = dataclasses.replace(plan.gmis[2], num_env=64)
+    steps = tuple(dataclasses.replace(channel, consumer=2) for channel in plan.channels)
+    with pytest.raises(ValueError, match="GMI 2 acts for others than GMI 0 too"):
+        read_plan(dataclasses.replace(plan, gmis=(*plan.gmis[:2], both), channels=steps, collectives=()).to_json())
