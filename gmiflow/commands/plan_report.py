@@ -156,8 +156,10 @@ class Report:
         return next((row for row in self.rows if row.chosen), None)
 
     def data(self) -> dict[str, Any]:
-        """For JSON, in a fixed order."""
-        return dataclasses.asdict(self)
+        """For JSON, in a fixed order; without the places in files where the target was written."""
+        found = dataclasses.asdict(dataclasses.replace(self, target=dataclasses.replace(self.target, said={})))
+        del found["target"]["said"]
+        return found
 
 
 def report(
