@@ -19,7 +19,7 @@ from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Compilation, Options, compile_checked, compile_file
 from gmiflow.plan import LaunchPlan
 from gmiflow.profiles.defaults import devices_of
-from gmiflow.profiles.evidence import Evidence
+from gmiflow.profiles.evidence import Evidence, searched
 from gmiflow.profiles.projection import Projection, project_profile, project_search, projection
 from gmiflow.profiles.search import choose, space_of
 from gmiflow.profiles.store import collectives_for, look_up, workloads_of
@@ -87,8 +87,8 @@ def _plain(compilation: Compilation, hardware: Hardware, options: Options) -> An
     """By what the compilation was decided by."""
     workflow, evidence = compilation.workflow, compilation.evidence
     assert workflow is not None
-    if workflow.target.mapping not in ("auto", "dp_only") and evidence is not None and evidence.stored is not None:
-        profile = evidence.stored.profile  # whose points of split mappings are not searched
+    if not searched(workflow) and evidence is not None and evidence.stored is not None:
+        profile = evidence.stored.profile
         return Answer(
             compilation=compilation, search=None, grounds=_grounds(profile), notes=_measured(profile, compilation)
         )
@@ -153,7 +153,7 @@ def _modelled(
 ) -> Search | None:
     """A search; None where no point can be run, or Algorithm 1 compares none."""
     target = workflow.target
-    if target.mapping not in ("auto", "dp_only"):
+    if not searched(workflow):
         return None
     collectives = collectives_for(hardware, target.device, target.gpu, target.devices)
     try:

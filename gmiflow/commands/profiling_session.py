@@ -14,6 +14,7 @@ from gmiflow.commands.run_view import duration
 from gmiflow.hardware import Hardware
 from gmiflow.ir.workflow import Target, Workflow
 from gmiflow.profiles import store
+from gmiflow.profiles.evidence import searched
 from gmiflow.profiles.search import choose
 from gmiflow.profiles.space import space_of
 from gmiflow.profiles.workload_key import difference_text
@@ -90,4 +91,7 @@ def _chosen(workflow: Workflow, request: Request, outcome: Outcome) -> str:
     """The plan that the profile leads to."""
     point = choose(space_of(workflow, request.hardware), outcome.profile, request.algorithm).chosen.point
     measured = outcome.profile.at(point)
-    return f"chosen: {point}" + (f": {result(measured)}" if measured is not None else " (modelled)")
+    found = f"{point}" + (f": {result(measured)}" if measured is not None else " (modelled)")
+    if searched(workflow):
+        return f"chosen: {found}"
+    return f"fastest: {found}; mapping `{workflow.target.mapping}` takes sizes as they are given, not from here"

@@ -12,6 +12,7 @@ from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import Compilation, Options
 from gmiflow.plan import LaunchPlan
 from gmiflow.profiles import store
+from gmiflow.profiles.evidence import searched
 from gmiflow.profiles.search import propose
 from gmiflow.profiles.space import space_of
 
@@ -32,7 +33,9 @@ def measured(compilation: Compilation, options: Options, budget_s: float) -> boo
     """
     workflow, hardware = compilation.workflow, detect()
     assert workflow is not None
-    if not budget_s or options.profile is not None or workflow.num_env != "auto" or _known(workflow, hardware):
+    if not budget_s or options.profile is not None or workflow.num_env != "auto" or not searched(workflow):
+        return False
+    if _known(workflow, hardware):
         return False
     from gmiflow.commands.profiling_session import measure
     from gmiflow.commands.run_view import duration
@@ -67,8 +70,8 @@ def hint(workflow: Workflow, plan: LaunchPlan) -> str:
     """How to decide by measurements what was decided by default; "" when nothing was."""
     values = {"num_env": workflow.num_env, "gmi_per_gpu": workflow.target.gmi_per_gpu}
     auto = " and ".join(name for name, value in values.items() if value == "auto")
-    if workflow.target.mapping not in ("auto", "dp_only"):
-        return ""  # what a profile says of a split mapping decides nothing yet
+    if not searched(workflow):
+        return ""
     predicted = any(training.prediction is not None for training in plan.trainings)
     if not auto or predicted or not space_of(workflow, detect()).open:
         return ""

@@ -46,6 +46,11 @@ class Evidence:
         return max(alone, key=lambda m: (m.point.num_env, m.point), default=None)
 
 
+def searched(workflow: Workflow) -> bool:
+    """Whether a profile decides what is `auto`: the points of split mappings are measured, but not searched."""
+    return workflow.target.mapping in ("auto", "dp_only")
+
+
 def gather(
     workflow: Workflow, hardware: Hardware, *, file: str | None, require: bool, algorithm: Algorithm
 ) -> Evidence:
@@ -63,8 +68,11 @@ def gather(
             nothing.
     """
     stored, stale = (_named(file, workflow, hardware), ()) if file is not None else _kept(workflow, hardware)
-    if workflow.target.mapping not in ("auto", "dp_only"):
-        return Evidence(stored=stored, stale=stale)  # the points of split mappings are not searched
+    if not searched(workflow):
+        if require and workflow.num_env == "auto":
+            mapping = workflow.target.mapping
+            raise EvidenceError(f"no profile decides sizes of mapping `{mapping}`", "give `num_env`, and `gmi_per_gpu`")
+        return Evidence(stored=stored, stale=stale)
     measured = stored is not None and any(m.status == "ok" for m in stored.profile.measurements)
     if stored is None or not measured:
         if require and _space(workflow, hardware).open:

@@ -133,6 +133,16 @@ def test_a_stale_profile_does_not_decide_and_names_the_field(profile, tmp_path, 
     assert (problem.code, problem.notes[0]) == ("E0507", "the nearest profile differs in torch")
 
 
+def test_sizes_of_a_split_mapping_are_not_decided_by_a_profile():
+    """A profile of them tells how fast they are; where one has to decide, that is said."""
+    split = ("target.mapping=e_at", "target.gmi_per_gpu=2")
+    (problem,) = compiled("num_env=auto", *split, require_profile=True).diagnostics
+    assert (problem.code, problem.message) == ("E0507", "no profile decides sizes of mapping `e_at`")
+    done = compiled("num_env=auto", *split)
+    assert not done.diagnostics
+    assert dict(done.sized.origins)["num_env"] == "default: sizes of mapping `e_at` are not searched"
+
+
 def test_what_is_given_in_full_needs_no_profile():
     assert not compiled("num_env=256", "target.gmi_per_gpu=2", require_profile=True).diagnostics
 
