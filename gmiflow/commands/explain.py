@@ -14,6 +14,7 @@ from gmiflow.commands.compile import emitted
 from gmiflow.commands.options import chosen_options, compile_options, profile_options
 from gmiflow.commands.report import finish
 from gmiflow.diagnostics import closest
+from gmiflow.ir.workflow import Workflow
 from gmiflow.pipeline import compile_file
 
 STAGES = ("mapping", "sizing", "comm")
@@ -65,6 +66,7 @@ def _decision(what: str, file: str, chosen: dict[str, Any], form: str, *, show_a
         from gmiflow.commands import explain_mapping
 
         return explain_mapping.explained(compilation, form)
+    _note_damage(compilation.workflow)
     if form == "text":
         return emitted(compilation, what)
     comm = compilation.comm
@@ -74,6 +76,17 @@ def _decision(what: str, file: str, chosen: dict[str, Any], form: str, *, show_a
         "collectives": [dataclasses.asdict(group) for group in comm.collectives],
     }
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _note_damage(workflow: Workflow) -> None:
+    """Say when the calibration of this machine cannot be read: nothing else would tell why times are modelled."""
+    from gmiflow.hardware import detect
+    from gmiflow.profiles.store import damaged_collectives
+
+    damaged = damaged_collectives(detect(), workflow.target.device)
+    if damaged is not None:
+        mend = "`gmiflow bench collective --calibrate` measures again"
+        click.echo(f"note: {damaged} is damaged, and built-in times are taken; {mend}", err=True)
 
 
 def page(code: str) -> str:

@@ -69,11 +69,24 @@ def path_of(hardware: Hardware, device: Device) -> Path:
 
 def load_collectives(hardware: Hardware, device: Device) -> CollectiveProfile | None:
     """What was measured on this machine, or None."""
-    if not any(folder().glob(f"collectives-{device}-*.json")):
-        return None  # nothing was measured: the key, which needs torch's metadata, is not worth making
+    if not _calibrated(device):
+        return None
     with contextlib.suppress(OSError, ValueError):
         return CollectiveProfile.from_json(path_of(hardware, device).read_text(encoding="utf-8"))
     return None
+
+
+def damaged_collectives(hardware: Hardware, device: Device) -> Path | None:
+    """The file of what was measured on this machine when it cannot be used, and built-in times are taken instead."""
+    if not _calibrated(device) or load_collectives(hardware, device) is not None:
+        return None
+    path = path_of(hardware, device)
+    return path if path.exists() else None
+
+
+def _calibrated(device: Device) -> bool:
+    """Whether anything was measured: else the key, which needs torch's metadata, is not worth making."""
+    return any(folder().glob(f"collectives-{device}-*.json"))
 
 
 def collectives_for(hardware: Hardware, device: Device, gpu: str, gpus: int) -> CollectiveProfile:

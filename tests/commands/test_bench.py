@@ -58,8 +58,14 @@ def test_the_compiler_goes_by_the_measurement_and_says_so(measured):
     assert line.endswith("measured  chosen")
     low, high = (row["seconds"] * 1e6 for row in rows[:2])  # 456,580 bytes are between 4 KiB and 1 MiB
     assert min(low, high) <= float(line.split()[2]) <= max(low, high)
-    without = gmiflow("explain", "comm", *options, profiles=folder / "none").stdout
-    assert "times modelled: two shared CPU cores" in without
+    without = gmiflow("explain", "comm", *options, profiles=folder / "none")
+    assert "times modelled: two shared CPU cores" in without.stdout and "damaged" not in without.stderr
+    (kept,) = (folder / "profiles").iterdir()
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / kept.name).write_text(kept.read_text()[:-3])
+    damaged = gmiflow("explain", "comm", *options, profiles=folder / "damaged")
+    assert damaged.stdout == without.stdout
+    assert f"note: {folder / 'damaged' / kept.name} is damaged, and built-in times are taken" in damaged.stderr
 
 
 def test_a_calibration_that_cannot_be_kept_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
