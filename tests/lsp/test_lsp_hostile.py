@@ -91,6 +91,7 @@ def test_every_request_is_answered_and_mistakes_are_one_line(client):
     codes = [client.answer(number).get("error", {}).get("code") for number in range(1, 5)]
     assert codes == [INVALID_PARAMS, INVALID_PARAMS, UNKNOWN_METHOD, INVALID_PARAMS]
     assert "Value: `1`" in client.answer(5)["result"]["contents"]["value"]
+    client.ask(None, "$/cancelRequest", {"id": 5})  # too late, as after every letter typed
     client.ask(6, "shutdown")
     client.ask(7, "textDocument/hover", place)
     assert client.answer(7)["error"]["code"] == INVALID_REQUEST
@@ -99,6 +100,7 @@ def test_every_request_is_answered_and_mistakes_are_one_line(client):
     assert status == 0
     assert "Traceback" not in errors
     assert "`record` is a keyword" in errors
+    assert "Cancel" not in errors
 
 
 def test_a_signal_ends_it_and_leaves_no_files(client, tmp_path):

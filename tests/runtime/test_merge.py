@@ -55,8 +55,9 @@ def test_where_some_collect_and_others_train_the_times_are_of_the_busiest_of_eac
     assert merging.add(waiting) is None
     acting = dataclasses.replace(report(1), **(nothing | {"env_steps": 256}), stage_s={"sim": 4.0, "actor": 1.0})
     assert merging.add(acting) is None
-    event = merging.add(dataclasses.replace(report(0), **nothing, stage_s={"sim": 2.0}))
+    event = merging.add(dataclasses.replace(report(0), **nothing, collect_s=2.0, stage_s={"sim": 2.0}))
     assert event is not None
+    assert (event.collect_s, event.learn_s) == (0.5, 3.0)  # of the GMI that acts, and of the one that trains
     assert event.stage_s == {"simulate": 4.0, "infer": 1.0, "update": 3.0, "communicate": 0.125}
 
 
