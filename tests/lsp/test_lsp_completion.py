@@ -166,13 +166,19 @@ def test_places(marked, there, absent, rest, tmp_path):
     assert not absent & found
 
 
-def test_a_stage_type_of_std_brings_its_import(tmp_path):
-    text = "edition 1\nimport std.algo.ppo // policies\n\nsimulator sim = |"
-    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", text)
+@pytest.mark.parametrize(
+    ("before", "place", "new"),
+    [
+        ("edition 1\nimport std.algo.ppo // policies\n", types.Position(1, 31), "\nimport std.tasks.ant"),
+        ("edition 1\n", types.Position(0, 9), "\n\nimport std.tasks.ant"),
+    ],
+    ids=["behind the last import", "behind the edition, apart from it"],
+)
+def test_a_stage_type_of_std_brings_its_import(tmp_path, before, place, new):
+    analysis, position = Editor(tmp_path).mark(tmp_path / "a.gmi", f"{before}\nsimulator sim = |")
     [found] = [i for i in completion.completions(analysis, position) if i.label == "ant.Ant"]
     [edit] = found.additional_text_edits
-    assert (edit.range.start, edit.range.end) == (types.Position(1, 31), types.Position(1, 31))
-    assert edit.new_text == "\nimport std.tasks.ant"
+    assert (edit.range.start, edit.range.end, edit.new_text) == (place, place, new)
     assert found.documentation.value
 
 
