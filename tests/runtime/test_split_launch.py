@@ -57,8 +57,8 @@ def test_a_killed_agent_is_replaced_while_the_others_go_on(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("simulator", "limits", "reason"),
     [
-        ("HangingOnce", Limits(stuck_s=1.0), "hanging: sim has not come back from one call for "),
-        ("StoppedOnce", Limits(silence_s=2.0), "silent for "),
+        ("HangingOnce", Limits(stuck_s=3.0), "hanging: sim has not come back from one call for "),
+        ("StoppedOnce", Limits(silence_s=4.0), "silent for "),
     ],
 )
 def test_an_agent_that_hangs_is_replaced_as_one_that_died(tmp_path: Path, simulator: str, limits, reason: str) -> None:
