@@ -54,6 +54,11 @@ class Editor:
         assert analysis is not None
         return analysis
 
+    def close(self, path: Path) -> None:
+        """Close a file; what it imports stays known."""
+        self.files.close(uri_of(path))
+        self.analyses.forget(uri_of(path))
+
     def mark(self, path: Path, marked: str) -> tuple[Analysis, types.Position]:
         """Open a text that has `|` where the cursor is."""
         before, _, after = marked.partition("|")

@@ -20,24 +20,24 @@ PLACES = 8
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_request_in_every_file(shard):
-    sample = random.Random(shard)
+    sample, editor = random.Random(shard), Editor()
     for path in FILES[shard::SHARDS]:
-        editor = Editor()
         analysis = editor.open(path)
         places = positions(analysis)
         sweep(editor, analysis, sample.sample(places, min(PLACES, len(places))))
+        editor.close(path)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_request_in_broken_files(shard):
-    sample = random.Random(100 + shard)
+    sample, editor = random.Random(100 + shard), Editor()
     for path in sample.sample(FILES[shard::SHARDS], 6):
         text = path.read_bytes().decode("utf-8", "replace")
         for variant in broken(text, sample):
-            editor = Editor()
             analysis = editor.open(path, variant)
             places = positions(analysis)
             sweep(editor, analysis, sample.sample(places, min(6, len(places))))
+            editor.close(path)
 
 
 @pytest.mark.parametrize("name", ["ant.gmi", "quickstart.gmi"])
