@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+sys.path.append(str(Path(__file__).parents[1] / "runtime"))
+
+from shared_fork_server import SharedForkServer
+
+from gmiflow.pipeline import Options, compile_file
+from gmiflow.runtime.launch import run_plan
 
 ROOT = Path(__file__).parents[2]
 GMIS = (1, 2, 4)
@@ -18,19 +24,18 @@ GMIS = (1, 2, 4)
 def checkpoints(request, tmp_path_factory) -> dict[int, Path]:
     """The last checkpoint of 3 iterations, by number of GMIs."""
     base = tmp_path_factory.mktemp(request.param)
-    for gmis in GMIS:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "gmiflow.cli", "run", f"examples/{request.param}.gmi", "--target", "cpu"),
-                *("--set", "workflow.num_env=128", "--iterations", "3", "--gmi-per-gpu", str(gmis)),
-                *("--run-dir", str(base / str(gmis))),
-            ],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
-        assert done.returncode == 0, done.stderr
+    with SharedForkServer(base) as launcher:
+        for gmis in GMIS:
+            overrides = (("workflow.num_env", "128"), ("workflow.iterations", "3"), ("target.gmi_per_gpu", str(gmis)))
+            options = Options(target="cpu", overrides=overrides, use_profiles=False)
+            compiled = compile_file(str(ROOT / "examples" / f"{request.param}.gmi"), options)
+            assert compiled.plan is not None and compiled.programs is not None, compiled.diagnostics
+            programs = base / f"programs_{gmis}"
+            programs.mkdir()
+            for name, text in compiled.programs.items():
+                (programs / name).write_text(text)
+            result = run_plan(compiled.plan, programs, base / str(gmis), launcher=launcher)
+            assert result.exit_code == 0, result.failures
     return {gmis: base / str(gmis) / "checkpoints" / "last" for gmis in GMIS}
 
 

@@ -18,6 +18,7 @@ from gmiflow.plan import LaunchPlan
 from gmiflow.profiling.shared_server import SharedServer, TrialServer
 from gmiflow.runtime.forkserver import SpawnRequest
 from gmiflow.runtime.gmi.base import GMIBackend
+from gmiflow.runtime.processes import preloaded_modules
 from gmiflow.runtime.rendezvous import Rendezvous
 from gmiflow.runtime.run_directory import RunDirectory
 
@@ -38,7 +39,7 @@ class SharedForkServer(SharedServer):
             with pytest.MonkeyPatch.context() as patched:
                 for name in OF_A_TEST:
                     patched.delenv(name, raising=False)
-                self._server = TrialServer([], self._log)
+                self._server = TrialServer(preloaded_modules(plan), self._log)
         return super().server(plan, directory, rendezvous)
 
     def requests(
