@@ -75,7 +75,7 @@ def write_modules(page, folder):
             (folder / (name if file else f"{name.lower()}.py")).write_text(code, encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_block(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_modules(block.page, tmp_path)
@@ -86,7 +86,7 @@ def test_block(block, tmp_path, monkeypatch):
         assert result.programs
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_block_is_formatted(block):
     assert format_source(Source("example.gmi", block.text)).text == block.text or "unformatted" in block.marks
 

@@ -56,10 +56,6 @@ class ProcessIdentity:
             except ProcessLookupError:
                 return  # it ended in between
 
-    def wait_gone(self, timeout_s: float) -> bool:
-        """Wait until the process has ended; False after ``timeout_s`` seconds."""
-        return wait_until(lambda: not self.alive, timeout_s)
-
     def environment(self) -> dict[str, str]:
         """The variables the process was started with; empty when they cannot be read."""
         try:

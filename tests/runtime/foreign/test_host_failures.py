@@ -14,7 +14,7 @@ from waiting import PATIENCE_S
 
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.foreign.family import descendants
-from gmiflow.runtime.gmi.process import ProcessIdentity
+from gmiflow.runtime.gmi.process import ProcessIdentity, wait_until
 
 ACTION = {"action": torch.zeros(NUM_ENV, 2)}
 
@@ -74,7 +74,7 @@ def test_a_host_that_was_killed_before_is_named(hosted):
     simulator = hosted()
     host = identity_of(simulator)
     host.signal(signal.SIGKILL)
-    assert host.wait_gone(PATIENCE_S)
+    assert wait_until(lambda: not host.alive, PATIENCE_S)
     message = "the interpreter of sim was killed by SIGKILL during"
     assert failure_of_step(simulator).message == f"{message} a step"
     with pytest.raises(GMIError, match=f"{message} `state_dict`"):
@@ -176,7 +176,7 @@ def test_what_the_class_started_ends_with_it(hosted):
     (child,) = descendants(identity_of(simulator).pid)
     started = ProcessIdentity.of(child)
     simulator.close()
-    assert started is not None and started.wait_gone(PATIENCE_S)
+    assert started is not None and wait_until(lambda: not started.alive, PATIENCE_S)
 
 
 def test_a_simulator_that_nobody_closes_leaves_no_process(python):
@@ -201,7 +201,7 @@ def test_the_host_dies_with_the_process_that_started_it(python):
     host = ProcessIdentity.of(ours.recv())
     parent.kill()
     parent.join()
-    assert host is not None and host.wait_gone(PATIENCE_S)
+    assert host is not None and wait_until(lambda: not host.alive, PATIENCE_S)
 
 
 def test_no_memory_and_no_descriptor_is_left(python):

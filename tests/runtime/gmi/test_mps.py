@@ -12,6 +12,7 @@ from gmiflow.runtime.gmi.mps import MPSBackend
 from gmiflow.runtime.gmi.mps_client import max_clients, most_sms, static_partitions_fit, thread_percentage
 from gmiflow.runtime.gmi.mps_daemon import daemons_root
 from gmiflow.runtime.gmi.probe import CUDAView
+from gmiflow.runtime.gmi.process import wait_until
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_daemon_that_died_is_noticed(backend, tmp_path):
     backend.prepare(GMIS, tmp_path)
     control = backend.daemons[1].record.control
     control.signal(9)
-    assert control.wait_gone(120)
+    assert wait_until(lambda: not control.alive, 120)
     failure = backend.check()
     assert failure.code == GPU_FAULT
     assert failure.message == "the MPS daemon of GPU 1 ended under its GMIs (2, 3)"
