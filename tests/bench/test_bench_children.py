@@ -21,7 +21,8 @@ if how == "until":
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 if how == "stubborn":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-pathlib.Path("pid").write_text(str(os.getpid()))
+pathlib.Path("pid.new").write_text(str(os.getpid()))
+pathlib.Path("pid.new").rename("pid")
 pathlib.Path("ready").touch()
 while how != "end":
     time.sleep(0.02)
@@ -51,6 +52,9 @@ def until_ready(folder):
 
 
 def is_gone(folder):
+    """Whether the child has ended; on a busy machine its time may be over before it could tell its number."""
+    if not (folder / "pid").exists():
+        return True
     try:
         os.kill(int((folder / "pid").read_text()), 0)
     except ProcessLookupError:
