@@ -98,7 +98,7 @@ def test_who_is_waited_for_is_named(rendezvous) -> None:
 
 
 def test_a_ring_on_a_device_shows_where_its_slots_are_and_holds_no_data(rendezvous) -> None:
-    handle = bytes(range(192, 256))  # as opaque as those of CUDA, with the highest bits set
+    handle = bytes(range(176, 256))  # as opaque as those of CUDA with a UUID behind, with the highest bits set
     with contextlib.ExitStack() as stack:
         producer, consumer = both_ends(rendezvous, stack, where="device")
         consumer.show_handle(handle)
