@@ -8,8 +8,10 @@ from typing import cast
 from gmiflow.diagnostics import Edit, Fix
 from gmiflow.ir.workflow import Component, Stage, Workflow
 from gmiflow.passes.groups import stated_groups
+from gmiflow.passes.placement import group_devices
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import MAX_GMIS
+from gmiflow.passes.templates import groups_of
 from gmiflow.passes.workflows import CheckedWorkflow
 from gmiflow.profiles.pairs import are_paired, beside_pairs, leaves_pairs, stated_pairs
 from gmiflow.source import Span
@@ -131,8 +133,13 @@ def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:
     num_env = workflow.num_env
     if isinstance(num_env, str):
         return
+    mapping = workflow.target.mapping
+    groups = groups_of("dp_only" if mapping == "auto" else mapping, workflow)
+    devices = group_devices(groups, workflow, workflow.components[0], 0)
     for who, per_device in _groups(workflow):
-        _check_shard(num_env, per_device * workflow.target.devices, who, span, report)
+        role = "trainer" if who == "trainers" else "agent"
+        where = next((own for group, own in zip(groups, devices, strict=True) if role in group), devices[0])
+        _check_shard(num_env, per_device * len(where), who, span, report)
 
 
 def _groups(workflow: Workflow) -> list[tuple[str, int]]:

@@ -49,12 +49,14 @@ def devices_text(stage: Stage) -> str:
     return f"device{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def group_devices(mapped: MappedWorkflow, component: Component, index: int) -> tuple[tuple[int, ...], ...]:
+def group_devices(
+    groups: Sequence[Sequence[Role]], workflow: Workflow, component: Component, index: int
+) -> tuple[tuple[int, ...], ...]:
     """Devices of each group of a component, which is number ``index`` of its workflow."""
     found: list[tuple[int, ...]] = []
-    for group in mapped.groups:
+    for group in groups:
         named = {device for stage in component.stages if stage.role in group for device in stage.place or ()}
-        found.append(tuple(sorted(named)) or devices_of(component, index, mapped.workflow))
+        found.append(tuple(sorted(named)) or devices_of(component, index, workflow))
     return tuple(found)
 
 

@@ -66,7 +66,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     num_env = _num_env(workflow, origins, mapped.template)
     stratum = math.gcd(STRATUM, num_env)
     execution = _execution(mapped, origins)
-    placed = [(c, group_devices(mapped, c, index)) for index, c in enumerate(workflow.components)]
+    placed = [(c, group_devices(mapped.groups, workflow, c, index)) for index, c in enumerate(workflow.components)]
     for component, devices in placed:
         require_matching(mapped, component, group_sizes, devices)
     most = max(len(where) for _, devices in placed for where in devices)

@@ -75,6 +75,21 @@ def test_a_trainer_has_the_gpu_that_it_is_placed_on():
     assert (channel.kind, channel.producers, channel.consumer) == ("p2p", (0, 1, 2, 3), 4)
 
 
+@pytest.mark.parametrize(
+    ("place", "counts"),
+    [
+        ("sim = devices(0, 1), learner = devices(2)", ["4 agents"]),  # of 2 on each device; one trainer has all
+        ("sim = devices(0), learner = devices(1, 2)", []),  # two agents have three strata each, two trainers as well
+        ("sim = devices(0), actor = devices(0), learner = devices(0, 1, 2)", []),
+    ],
+)
+def test_uneven_environments_are_counted_over_the_devices_that_have_them(place, counts):
+    found = compiled(place, "agents = 2, trainers = 1").diagnostics
+    assert [(d.code, d.message) for d in found] == [
+        ("W0502", f"96 environments do not divide evenly over {count}") for count in counts
+    ]
+
+
 def test_trainers_take_whatever_environments_are_theirs():
     plan = plan_of("sim = devices(0, 1, 2), learner = devices(1, 2)")
     assert layout(plan) == [
