@@ -41,9 +41,8 @@ def test_a_point_is_measured(runner):
     assert found.status == "ok", found.message
     assert 0 < found.steps_per_s_low <= found.steps_per_s <= found.steps_per_s_high
     assert found.iterations >= 1
-    # 64 environments times 8 steps an iteration. Both are medians, of iterations and of windows of several: on a busy
-    # machine, where a few iterations take very long, they differ by as much as that.
-    assert 0.01 < found.iteration_s * found.steps_per_s / 512 < 100
+    # 64 environments times 8 steps an iteration; both are medians, so they differ on a busy machine.
+    assert 0.1 < found.iteration_s * found.steps_per_s / 512 < 10
     assert list(found.stage_s) == ["simulate", "infer", "update", "communicate"]
     assert all(seconds > 0 for seconds in found.stage_s.values())
     assert found.host_memory_bytes > 30 << 20
