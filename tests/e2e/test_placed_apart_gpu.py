@@ -17,17 +17,46 @@ ROOT = Path(__file__).parents[2]
 APART = "place { sim = devices(0), actor = devices(%d), learner = devices(1) }"
 
 
-def trained(folder: Path, place: str, *options: str) -> tuple[dict, dict, dict[str, torch.Tensor]]:
+ELSEWHERE = """
+import dataclasses
+import os
+import pathlib
+import types
+
+from gmiflow.runtime.comm.channel import device
+from gmiflow.runtime.comm.collectives import cuda_driver
+
+
+def describe(gpu):
+    return dataclasses.replace(cuda_driver.describe(gpu), uuid=f"{os.getpid():032x}")
+
+
+def copy_rows(*arguments):
+    pathlib.Path(__file__).with_name("copied").touch()
+    cuda_driver.copy_rows(*arguments)
+
+
+elsewhere = types.SimpleNamespace(**{**vars(cuda_driver), "describe": describe, "copy_rows": copy_rows})
+device.load_driver = lambda: elsewhere
+"""
+"""Python runs it first, as `sitecustomize`: every process takes the GPU of the others for another one than its own."""
+
+
+def trained(
+    folder: Path, place: str, *options: str, first: str = "", target: str = "h200(gpus=2)"
+) -> tuple[dict, dict, dict[str, torch.Tensor]]:
     """The plan, the report and the policy of examples/own_simulator.gmi, whose pendulum is plain torch."""
     text = (ROOT / "examples" / "own_simulator.gmi").read_text()
     assert text.count("  horizon") == 1
+    folder.mkdir()
     file, run = folder / "placed.gmi", folder / "run"
     file.write_text(text.replace("  horizon", f"  {place}\n  horizon"))
     (folder / "pendulum.py").write_text((ROOT / "examples" / "pendulum.py").read_text())
-    words = ["run", str(file), "--target", "h200(gpus=2)", "--num-env", "1024", "--iterations", "8"]
+    (folder / "sitecustomize.py").write_text(first)
+    words = ["run", str(file), "--target", target, "--num-env", "1024", "--iterations", "8"]
     done = subprocess.run(
         [sys.executable, "-m", "gmiflow.cli", *words, "--run-dir", str(run), *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -51,12 +80,34 @@ def trained(folder: Path, place: str, *options: str) -> tuple[dict, dict, dict[s
 def test_stages_on_two_gpus_train_what_one_trains(tmp_path: Path, actor, options, mapping, devices) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    for name in ("together", "apart"):
-        (tmp_path / name).mkdir()
     together = trained(tmp_path / "together", "place { sim = devices(1) }", "--execution", "eager")[2]
     plan, training, policy = trained(tmp_path / "apart", APART % actor, *options)
     assert (plan["trainings"][0]["mapping"], [gmi["device"] for gmi in plan["gmis"]]) == (mapping, devices)
     assert {channel["kind"] for channel in plan["channels"]} == {"p2p"}
+    assert training["weights"]["equal_on_all_gmis"]
+    for name, value in together.items():
+        torch.testing.assert_close(policy[name], value, rtol=1e-3, atol=1e-3, msg=name)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> dict[str, torch.Tensor]:
+    """The policy when one GMI on the first GPU has all roles."""
+    words = ["--mapping", "dp_only", "--gmi-per-gpu", "1", "--execution", "eager"]
+    return trained(tmp_path_factory.mktemp("one") / "together", "", *words, target="h200")[2]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("mapping", "gmis", "execution"),
+    [("ea_t", 2, "graph"), ("ea_t", 3, "eager"), ("e_at", 2, "graph"), ("e_at", 4, "eager")],
+)
+def test_one_gpu_taken_for_two_trains_what_it_trains(
+    tmp_path: Path, together, mapping: str, gmis: int, execution: str
+) -> None:
+    """All that two GPUs need but the wire between them: real memory of another process, mapped and copied to."""
+    words = ["--mapping", mapping, "--gmi-per-gpu", str(gmis), "--execution", execution]
+    training, policy = trained(tmp_path / "apart", "", *words, first=ELSEWHERE, target="h200")[1:]
+    assert (tmp_path / "apart" / "copied").exists()
     assert training["weights"]["equal_on_all_gmis"]
     for name, value in together.items():
         torch.testing.assert_close(policy[name], value, rtol=1e-3, atol=1e-3, msg=name)
