@@ -283,9 +283,9 @@ def _applied(training: TrainingPlan, gmis: list[GMIPlan], channels: list[Channel
     """Trainers that apply their gradients by themselves: each has agents of its own, and takes all that they make."""
     trainers = {stage.name for stage in training.stages if stage.role == "trainer"}
     several = [gmi.id for gmi in gmis if trainers.intersection(gmi.stages)]
-    alone = f"GMIs {', '.join(map(str, several))} run its trainer, and without channels one can"
-    _require(len(several) == 1 or bool(channels), f"{path}.update", alone)
-    feeding = (gmi for channel in channels if channel.carries == "rollout" for gmi in channel.producers)
+    alone = f"GMIs {', '.join(map(str, several))} run its trainer, and without channels of rollouts one can"
+    feeding = [gmi for channel in channels if channel.carries == "rollout" for gmi in channel.producers]
+    _require(len(several) == 1 or bool(feeding), f"{path}.update", alone)
     _unique(feeding, f"{path}.update", ": a GMI that feeds trainers")
     _require(all(c.on_full == "block" for c in channels), f"{path}.update", "every rollout that is begun is trained on")
 

@@ -279,7 +279,13 @@ def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
     if len(indices) < len(found):
         return None
     if not indices or any(isinstance(index, int) and index < 0 for index in indices):
-        report.add("E0210", "`devices` takes device indices, counted from 0", node.span)
+        note = "for example `devices(0)` for the first GPU, `devices(0, 1)` for two"
+        report.add("E0210", "`devices` takes device indices, counted from 0", node.span, notes=[note])
+        return None
+    twice = next((i for i, index in enumerate(indices) if index in indices[:i]), None)
+    if twice is not None:
+        message = f"`devices` is given device {indices[twice]} twice"
+        report.add("E0210", message, node.arguments[twice].span, notes=["a device is named once"])
         return None
     return Typed(value=indices, type=DEVICES)
 

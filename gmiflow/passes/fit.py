@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import cast
 
 from gmiflow.diagnostics import Edit, Fix
@@ -13,6 +14,7 @@ from gmiflow.passes.report import Report
 from gmiflow.passes.settings import MAX_GMIS
 from gmiflow.passes.templates import groups_of
 from gmiflow.passes.workflows import CheckedWorkflow
+from gmiflow.plan import Role
 from gmiflow.profiles.pairs import are_paired, beside_pairs, leaves_pairs, stated_pairs
 from gmiflow.source import Span
 from gmiflow.syntax import ast
@@ -22,12 +24,15 @@ STRATUM = 16
 PAIRS = "pairs of GMIs"
 """Who shares the environments where each GMI that simulates has one that acts for it."""
 
+OPEN = ""
+"""Who shares the environments where sizing decides it."""
+
 
 def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> None:
     """Report minibatches that do not divide, uneven shards, missing devices and needs beyond the target."""
     span = checked.found["num_env"].value_span if "num_env" in checked.found else workflow.span
     seen: set[tuple[str, ...]] = set()
-    for component in workflow.components:
+    for index, component in enumerate(workflow.components):
         names = tuple(stage.name for stage in component.stages)
         if names in seen:  # replicas say nothing new
             continue
@@ -35,7 +40,7 @@ def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> N
         _check_minibatches(workflow, component, checked, report)
         for stage in component.stages:
             _check_place(workflow, stage, checked, report)
-        _check_needs(workflow, component, report)
+        _check_needs(workflow, component, index, report)
     _check_count(workflow, report)
     _check_shards(workflow, span, report)
 
@@ -91,14 +96,10 @@ def _check_place(workflow: Workflow, stage: Stage, checked: CheckedWorkflow, rep
         report.add("E0506", message, next(places, stage.span), secondary=[(stage.span, "the stage")])
 
 
-def _check_needs(workflow: Workflow, component: Component, report: Report) -> None:
+def _check_needs(workflow: Workflow, component: Component, index: int, report: Report) -> None:
     target = workflow.target
-    memory = 0
     for stage in component.stages:
         needs = dict(stage.needs)
-        num_env = workflow.num_env if isinstance(workflow.num_env, int) else 1
-        share = math.ceil(num_env / max(1, target.devices))
-        memory += cast("int", needs.get("memory", 0)) + cast("int", needs.get("memory_per_env", 0)) * share
         if needs.get("gpu") and target.device == "cpu":
             message = f"`{stage.name}` needs a GPU, and target `{target.name}` is the CPU"
             report.add("E0505", message, stage.span)
@@ -107,6 +108,7 @@ def _check_needs(workflow: Workflow, component: Component, report: Report) -> No
             if has and wanted > has:
                 message = f"`{stage.name}` needs {wanted} {what}, and target `{target.name}` has {has}"
                 report.add("E0505", message, stage.span)
+    memory = _memory_bytes(workflow, component, index)
     available = target.memory_bytes - target.reserve_bytes
     if target.memory_bytes and memory > available:
         has = f"target `{target.name}` has {_gib(available)}"
@@ -115,17 +117,43 @@ def _check_needs(workflow: Workflow, component: Component, report: Report) -> No
         report.add("E0505", message, workflow.span, notes=notes)
 
 
+def _memory_bytes(workflow: Workflow, component: Component, index: int) -> int:
+    """What the stages of a component state under `needs`, on the device that has most of it."""
+    num_env = workflow.num_env if isinstance(workflow.num_env, int) else 1
+    found: dict[int, int] = {}
+    for group, devices in _placed(workflow, component, index):
+        share = math.ceil(num_env / len(devices))
+        for needs in (dict(stage.needs) for stage in component.stages if stage.role in group):
+            size = cast("int", needs.get("memory", 0)) + cast("int", needs.get("memory_per_env", 0)) * share
+            for device in devices:
+                found[device] = found.get(device, 0) + size
+    return max(found.values())
+
+
+def _placed(workflow: Workflow, component: Component, index: int) -> list[tuple[tuple[Role, ...], tuple[int, ...]]]:
+    """Groups of roles that share GMIs, with the devices of each; ``index`` is the component's in its workflow."""
+    mapping = workflow.target.mapping
+    groups = groups_of("dp_only" if mapping == "auto" else mapping, workflow)
+    return list(zip(groups, group_devices(groups, workflow, component, index), strict=True))
+
+
 def _check_count(workflow: Workflow, report: Report) -> None:
     """The GMIs of all trainings together: each is a program, and a process or a thread."""
-    target = workflow.target
-    per_device = max(1, sum(2 * count if who == PAIRS else count for who, count in _groups(workflow)))
-    trainings = len(workflow.components)
-    devices = 1 if trainings >= target.devices > 1 else target.devices  # then every training has one device
-    count = trainings * devices * per_device
+    counts: Counter[tuple[int, int]] = Counter()
+    for index, component in enumerate(workflow.components):
+        shared = _shared(workflow, component, index)
+        devices = len({device for _, _, where in shared for device in where})
+        counts[devices, sum((2 if who == PAIRS else 1) * each * len(where) for who, each, where in shared)] += 1
+    count = sum(number * gmis for (_, gmis), number in counts.items())
     if count > MAX_GMIS:
         message = f"a run has at most {MAX_GMIS:,} GMIs, not {count:,}"
-        notes = [f"{trainings} x {devices} x {per_device}: trainings, devices of each, GMIs of each on a device"]
+        parts = [f"{number} x {gmis} on {_devices(devices)}" for (devices, gmis), number in sorted(counts.items())]
+        notes = [f"trainings x GMIs of each: {', '.join(parts)}"]
         report.add("E0408", message, workflow.span, notes=notes)
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'s' if count > 1 else ''}"
 
 
 def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:
@@ -133,13 +161,23 @@ def _check_shards(workflow: Workflow, span: Span, report: Report) -> None:
     num_env = workflow.num_env
     if isinstance(num_env, str):
         return
-    mapping = workflow.target.mapping
-    groups = groups_of("dp_only" if mapping == "auto" else mapping, workflow)
-    devices = group_devices(groups, workflow, workflow.components[0], 0)
-    for who, per_device in _groups(workflow):
+    trainings = (_shared(workflow, component, index) for index, component in enumerate(workflow.components))
+    for parts, who in dict.fromkeys((each * len(where), who) for shared in trainings for who, each, where in shared):
+        if who != OPEN:
+            _check_shard(num_env, parts, who, span, report)
+
+
+def _shared(workflow: Workflow, component: Component, index: int) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Who shares the environments of a component, how many a device has at least, and which devices have them."""
+    placed, stated = _placed(workflow, component, index), _groups(workflow)
+    if not stated:
+        return [(OPEN, 1, where) for _, where in placed]
+    found: list[tuple[str, int, tuple[int, ...]]] = []
+    for who, each in stated:
         role = "trainer" if who == "trainers" else "agent"
-        where = next((own for group, own in zip(groups, devices, strict=True) if role in group), devices[0])
-        _check_shard(num_env, per_device * len(where), who, span, report)
+        # A mapping of another mode, which is refused later, has no group with the role.
+        found.append((who, each, next((where for group, where in placed if role in group), placed[0][1])))
+    return found
 
 
 def _groups(workflow: Workflow) -> list[tuple[str, int]]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
+from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.workflow import Component, Target, Workflow
 from gmiflow.profiles.defaults import MAX_GMIS
 
-__all__ = ["one_gmi_alone", "one_per_core", "require_agents", "share_of_cores", "split_groups", "stated_groups"]
+__all__ = [
+    "one_per_core",
+    "require_agents",
+    "require_one_policy",
+    "share_of_cores",
+    "split_groups",
+    "stated_groups",
+]
 
 
 def stated_groups(target: Target) -> tuple[int, int] | None:
@@ -109,16 +119,35 @@ def _without_agents(component: Component, agents: int, trainers: int) -> Diagnos
     )
 
 
-def one_gmi_alone(component: Component, count: int) -> Diagnostic:
-    """GMIs with all roles do not apply gradients to each other's parameters."""
+def require_one_policy(
+    mapped: MappedWorkflow, component: Component, sizes: Sequence[int], devices: Sequence[Sequence[int]]
+) -> None:
+    """Trainers that share their GMIs with the agent have a policy of their own each, unless gradients are reduced.
+
+    Args:
+        mapped: of the component.
+        component: to look at.
+        sizes: GMIs of each group on one of its devices.
+        devices: of each group.
+
+    Raises:
+        DiagnosticError: E0501 when several GMIs act and train, and apply their gradients by themselves.
+    """
     trainer = component.stage("trainer")
-    assert trainer is not None
-    return Diagnostic(
+    if trainer is None or component.update != "apply":
+        return
+    index = next(number for number, group in enumerate(mapped.groups) if "trainer" in group)
+    count = sizes[index] * len(devices[index])
+    if "agent" not in mapped.groups[index] or count == 1:
+        return
+    what, one = ("with all roles", "one GMI") if len(mapped.groups) == 1 else ("that act and train", "one pair of GMIs")
+    problem = Diagnostic(
         code="E0501",
-        message=f"{count} GMIs with all roles would each train a policy of its own",
+        message=f"{count} GMIs {what} would each train a policy of its own",
         span=trainer.span,
         notes=(
             f"`{trainer.type_name}` has `update = apply`: its gradients are not reduced",
-            "`mapping = ea_t` shares the policy among trainers; `dp_only` takes one GMI",
+            f"`mapping = ea_t` shares the policy among trainers; `{mapped.template}` takes {one}",
         ),
     )
+    raise DiagnosticError(problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gmiflow import __version__
 from gmiflow.ir.comm import Channel, CommWorkflow
 from gmiflow.ir.workflow import Component, Edge, PortType, RecordType, Stage, Value
@@ -32,7 +34,7 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
             program=f"gmi_{index:0{width}d}.py",
             backend=sized.backend,
             device=part.device,
-            share=round(part.share, 6),
+            share=_digits(part.share),
             cores=part.cores,
             threads=part.threads,
             stages=_stage_names(comm, part.component, part.group),
@@ -64,6 +66,11 @@ def plan(comm: CommWorkflow) -> LaunchPlan:
         ),
         channels=tuple(_channel(channel) for channel in comm.channels),
     )
+
+
+def _digits(share: float) -> float:
+    """A share with six digits, rounded down: those of a device must not be more than it has."""
+    return math.floor(round(share * 1e6, 3)) / 1e6
 
 
 def _channel(channel: Channel) -> ChannelPlan:

@@ -53,10 +53,12 @@ def _pairs(workflow: Workflow, cores: int) -> tuple[int, str]:
     if stated:
         others = [text for text in stated if not text.startswith("gmi_per_gpu")]
         return next(iter(stated.values())), f"given by {' and '.join(stated)}" if others else "given"
+    if workflow.applies is not None and not apart:
+        return 1, "default: gradients that are applied without waiting leave room for one trainer beside an agent"
+    least = apart if workflow.applies is not None else 1
     if target.device == "cpu":
-        least = apart if workflow.applies is not None else 1
         return max(least, (share_of_cores(workflow, cores) - apart) // 2), one_per_core(cores)
-    return max(1, apart if workflow.applies is not None else 1), "default: one pair until a profile says that more pay"
+    return least, "default: one pair until a profile says that more pay"
 
 
 def _unpaired(workflow: Workflow, total: int, apart: int) -> DiagnosticError:

@@ -17,7 +17,7 @@ from gmiflow.hardware import Hardware
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
-from gmiflow.passes.groups import one_gmi_alone, split_groups
+from gmiflow.passes.groups import require_one_policy, split_groups
 from gmiflow.passes.joint import join
 from gmiflow.passes.placement import group_devices, require_matching
 from gmiflow.passes.slicing import crowds, cut_slices
@@ -69,10 +69,8 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     placed = [(c, group_devices(mapped.groups, workflow, c, index)) for index, c in enumerate(workflow.components)]
     for component, devices in placed:
         require_matching(mapped, component, group_sizes, devices)
+        require_one_policy(mapped, component, group_sizes, devices)
     most = max(len(where) for _, devices in placed for where in devices)
-    applying = workflow.applies
-    if applying is not None and len(mapped.groups) == 1 and most * gmi_per_gpu > 1:
-        raise DiagnosticError(one_gmi_alone(applying, most * gmi_per_gpu))
     crowd = int(max(crowds(placed, group_sizes).values()))
     shared = _shares_processes(workflow, crowd, alone=most == gmi_per_gpu == 1)
     backend = _backend(workflow, crowd, origins, shared=shared)

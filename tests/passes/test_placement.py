@@ -1,5 +1,7 @@
 """`place`: stages on devices of their own, and what becomes of mapping, environments, shares and channels."""
 
+import re
+
 import pytest
 
 from gmiflow.hardware import GPU, Hardware
@@ -22,15 +24,18 @@ def machine(gpus: int = 3, *, peers: bool = True) -> Hardware:
     return Hardware(cores=32, gpus=found, peer_access=peers)
 
 
-def compiled(place, target="", *, mode="sync", algo="ppo", edges=EDGES, hardware=None):
+def compiled(
+    place, target="", *, mode="sync", algo="ppo", edges=EDGES, hardware=None, simulator="cartpole.CartPole", more=""
+):
     text = f"""edition 1
 import std.tasks.cartpole
 import std.algo.ppo
 import std.algo.a3c
 import std.targets
-simulator sim = cartpole.CartPole()
+simulator sim = {simulator}()
 agent actor = {algo}.Actor(hidden = [32])
-{f"trainer learner = {algo}.Learner()" if edges == EDGES else ""}
+{f"trainer learner = {algo}.Learner()" if EDGES in edges else ""}
+{more}
 workflow train {{
   mode = {mode}
   num_env = 96
@@ -168,3 +173,49 @@ def test_pairs_need_as_many_devices():
         "E0501",
         "mapping `e_at` pairs GMIs, and `place` leads to 1 that simulate and 2 that act",
     )
+
+
+def test_a_device_is_named_once():
+    problem = problem_of("learner = devices(0, 1, 1)")
+    assert (problem.code, problem.message) == ("E0210", "`devices` is given device 1 twice")
+    assert problem.span.text == "1" and problem.span.start > problem.span.source.text.index("0, 1")
+
+
+OTHER = """simulator sim2 = cartpole.CartPole()
+agent actor2 = ppo.Actor(hidden = [32])
+trainer learner2 = ppo.Learner()"""
+OTHER_EDGES = re.sub(r"(sim|actor|learner)\b", r"\g<1>2", EDGES)
+
+
+def test_environments_of_every_training_are_counted_over_its_own_devices():
+    place = "sim = devices(0, 1, 2), sim2 = devices(0, 1)"
+    found = compiled(place, "gmi_per_gpu = 2", edges=EDGES + OTHER_EDGES, more=OTHER).diagnostics
+    # 6 groups of 16: even over the six GMIs of the first training, not over the four of the second.
+    assert [d.message for d in found] == ["96 environments do not divide evenly over 4 GMIs"]
+
+
+def test_gmis_of_a_run_are_counted_where_they_are_placed():
+    found = compiled("sim = devices(0, 1, 2)", "gmi_per_gpu = 2", edges=f"replicas = 1024\n{EDGES}").diagnostics
+    assert ("E0408", "a run has at most 4,096 GMIs, not 6,144") in [(d.code, d.message) for d in found]
+
+
+NEEDY = """simulator Needy {
+  needs { memory_per_env = 1 GiB }
+  entry = py "gmiflow.tasks.cartpole:CartPole"
+  in  action     : f32[env, 1]
+  out obs        : f32[env, 4]
+  out reward     : f32[env]
+  out terminated : bool[env]
+  out truncated  : bool[env]
+}"""
+
+
+@pytest.mark.parametrize(
+    ("place", "needed"), [("sim = devices(1)", ["96.0"]), ("learner = devices(0)", ["96.0"]), ("", [])]
+)
+def test_memory_is_counted_on_the_devices_that_have_the_environments(place, needed):
+    """96 environments of 1 GiB on one device of 80 GiB, or 32 on each of three."""
+    found = compiled(place, "memory = 80 GiB, reserve = 0 GiB", simulator="Needy", more=NEEDY).diagnostics
+    assert [d.message for d in found] == [
+        f"training `train` needs {size} GiB per device, and target `box` has 80.0 GiB" for size in needed
+    ]

@@ -11,7 +11,7 @@ import torch
 from in_process import Collector, run_in_threads
 from plans import apart_plan, launch_plan, split_plan, training_plan
 
-from gmiflow.plan import LaunchPlan
+from gmiflow.plan import LaunchPlan, PlanError
 from gmiflow.plan_check import read_plan
 from gmiflow.runtime.core import GMI, GMIRuntime
 from gmiflow.runtime.failure import GMIError
@@ -84,6 +84,13 @@ def test_trainers_that_apply_their_gradients_take_agents_apart_too() -> None:
     assert len({collector.of("Done")[0].checksum for collector in collectors[2:]}) == 1
     lags = {int(lag) for collector in collectors for report in collector.of("Progress") for lag in report.lags}
     assert max(lags) <= 3
+
+
+def test_a_plan_whose_trainers_would_each_have_a_policy_of_their_own_is_refused() -> None:
+    shared = {"trainer": "point_mass_shared:Sharing", "update": "apply"}
+    plan = dataclasses.replace(apart_plan(training_plan(**shared), "e_at", pairs=2), collectives=())
+    with pytest.raises(PlanError, match=r"GMIs 2, 3 run its trainer, and without channels of rollouts one can"):
+        read_plan(plan.to_json())
 
 
 @pytest.mark.parametrize(("mapping", "pairs"), [("e_at", 1), ("e_at", 2), ("dp_mp", 2)])

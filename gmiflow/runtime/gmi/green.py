@@ -22,7 +22,8 @@ from gmiflow.runtime.gmi.gpu import memory_failure, planned_gpus
 if TYPE_CHECKING:
     import torch
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-3
+"""Of a number of groups: plans give shares six digits, and three of 0.333333 are a whole device."""
 
 
 def share_groups(groups: int, shares: Sequence[float]) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 RECOVER_TIMEOUT_S: Final = 30.0
 _RECOVER_ATTEMPTS: Final = 3
 _CHUNK_SMS: Final = 8  # SMs in one chunk of a static partition
+_ROUNDING: Final = 1e-3  # of a chunk: plans give shares six digits
 
 
 @dataclass(kw_only=True)
@@ -257,7 +258,7 @@ class MPSBackend(GMIBackend):
         self._served[device] = served  # from here on `release` stops the daemon
         try:
             for gmi in gmis:
-                chunks = max(1, math.floor(gmi.share * gpu.sm_count / _CHUNK_SMS))
+                chunks = max(1, math.floor(gmi.share * gpu.sm_count / _CHUNK_SMS + _ROUNDING))
                 served.partitions[gmi.id] = served.daemon.control.add_static_partition(gpu.uuid, chunks)
             first = gmis[0]
             view = probe_cuda(client_environment(first, gpu.uuid, served.daemon.control, served.partitions[first.id]))
