@@ -11,7 +11,10 @@ from typing import Any
 from gmiflow.commands.durations import seconds
 from gmiflow.commands.text_table import text_table
 from gmiflow.ir.mapped import MappedWorkflow
+from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.mapping import inputs, sharing_of
+from gmiflow.passes.placement import torn
+from gmiflow.passes.templates import groups_of
 from gmiflow.pipeline import Compilation
 from gmiflow.plan import Template
 from gmiflow.profiles.model import LINKS, Projected, Roles, rank
@@ -76,12 +79,21 @@ def table(mapped: MappedWorkflow, compilation: Compilation) -> tuple[Roles, tupl
             rate=item.rate,
             relative=item.rate / own.rate,
             chosen=item.template == mapped.template,
-            term="" if item is own else deciding_term(item, own),
+            term=_term(item, own, workflow),
             reason=reasons.get(item.template, ""),
         )
         for item in ranking
     )
     return roles, lines
+
+
+def _term(item: Projected, own: Projected, workflow: Workflow) -> str:
+    """What sets a template apart from the one that was taken; nothing of the latter."""
+    if item is own:
+        return ""
+    if stages := torn(groups_of(item.template, workflow), workflow):
+        return f"place: `{stages[0].name}` and `{stages[1].name}` would share GMIs"
+    return deciding_term(item, own)
 
 
 def deciding_term(item: Projected, own: Projected) -> str:
@@ -129,7 +141,8 @@ def _text(mapped: MappedWorkflow, roles: Roles, lines: Sequence[Line], grounds: 
         [f"workflow {workflow.name}", f"  mapping {mapped.template} ({mapped.origin})", f"  {grounds}"],
         ["roles", *text_table(["", "R", "", "T", ""], costs, right="lrlrl")],
         [
-            "templates: TOP = 1 / (R (T + COM / BW)) iterations/s of a whole device",
+            "templates: TOP = 1 / (R (T + COM / BW)) iterations/s of a whole device"
+            + (", where all share one: `place` decides, not these numbers" if workflow.parted else ""),
             *text_table(
                 ["", "", "R", "T", "COM", "COM/BW", "TOP", "", "", "what decides"], rows,
                 right="llrrrrrrll", wrap=TABLE_WIDTH,

@@ -17,6 +17,7 @@ from gmiflow.graphs.devices import Device, devices
 from gmiflow.ir.mapped import Rejected
 from gmiflow.ir.search import Candidate, Estimate, Search, Verdict
 from gmiflow.ir.workflow import Target
+from gmiflow.passes.placement import takes_turns
 from gmiflow.pipeline import Compilation
 from gmiflow.plan import Backend, Execution, LaunchPlan, Template
 
@@ -157,8 +158,9 @@ class Report:
 
     def data(self) -> dict[str, Any]:
         """For JSON, in a fixed order; without the places in files where the target was written."""
-        found = dataclasses.asdict(dataclasses.replace(self, target=dataclasses.replace(self.target, said={})))
-        del found["target"]["said"]
+        target = dataclasses.replace(self.target, said={}, span=None)
+        found = dataclasses.asdict(dataclasses.replace(self, target=target))
+        del found["target"]["said"], found["target"]["span"]
         return found
 
 
@@ -208,7 +210,7 @@ def report(
         rows=found,
         mapping=sized.mapped.template,
         rejected_mappings=sized.mapped.rejected,
-        notes=(*notes, *(search.notes if search else ()), *_unmeasured(found)),
+        notes=(*notes, *(search.notes if search else ()), *_unmeasured(found), *_apart(compilation)),
         difference=difference,
         plan=plan,
     )
@@ -232,6 +234,17 @@ def _unmeasured(found: Sequence[Row]) -> tuple[str, ...]:
         return ()
     count = f"{len(better)} plan{'s' if len(better) > 1 else ''} that nobody measured"
     return (f"{count} may be up to {max(better):.2f} times as fast by the model: `gmiflow profile` goes on measuring",)
+
+
+def _apart(compilation: Compilation) -> tuple[str, ...]:
+    """What a reader should know of roles that are apart: devices that wait, and why the host is between GPUs."""
+    mapped, comm = compilation.mapped, compilation.comm
+    waiting = takes_turns(mapped) if mapped is not None else ""
+    reasons = (
+        {channel.reason: channel.carries for channel in comm.channels if channel.reason} if comm is not None else {}
+    )
+    crossing = (f"{carries}s cross by the host: {reason}" for reason, carries in reasons.items())
+    return (*([waiting] if waiting else []), *crossing)
 
 
 def _row(verdict: Verdict, search: Search) -> Row:

@@ -78,6 +78,7 @@ class Channel:
         bytes: of one rollout of these environments; or of one step, both ways.
         top_mov: of the grouping, in bytes; see `passes.packing`.
         carries: rollouts, or single steps.
+        reason: why it goes by the host though its members are on GPUs, else "".
     """
 
     name: str
@@ -93,6 +94,7 @@ class Channel:
     bytes: int
     top_mov: float
     carries: Cargo = "rollout"
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

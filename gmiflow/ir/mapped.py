@@ -22,7 +22,7 @@ class MappedWorkflow:
 
     Attributes:
         groups: roles that share one GMI; `dp_only` has one group with all roles.
-        origin: "given" by the user or "chosen" by the pass.
+        origin: "given" by the user, or "chosen" by the pass, with the reason where not the model decided.
         shares: part of a device for each group of a split mapping, in all 1; empty when the times of the roles are
             not known and every GMI gets the same.
     """

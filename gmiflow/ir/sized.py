@@ -55,7 +55,8 @@ class SizedWorkflow:
         rejected: sizes that were not taken.
         search: what a profile said; None when defaults decided.
         prediction: of each component, from the search.
-        peer_access: whether this machine has the target's GPUs, and each of them maps the memory of the others.
+        gpus_here: of the target's GPUs, how many this machine has.
+        peer_access: whether it has all of them, and each maps the memory of the others.
     """
 
     mapped: MappedWorkflow
@@ -70,6 +71,7 @@ class SizedWorkflow:
     rejected: tuple[Rejected, ...] = ()
     search: Search | None = None
     prediction: PredictionPlan | None = None
+    gpus_here: int = 0
     peer_access: bool = False
 
     @property

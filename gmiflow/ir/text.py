@@ -102,6 +102,7 @@ def _channel(channel: Channel) -> list[str]:
         f"    {channel.bytes:,} bytes per rollout of env {channel.env_offset}..{last}, in {len(channel.groups)} groups "
         f"(TOP_mov {channel.top_mov:,.0f} bytes)",
         *(f"      {', '.join(group)}" for group in channel.groups),
+        *_by_host(channel),
     ]
 
 
@@ -113,7 +114,12 @@ def _steps(channel: Channel) -> list[str]:
         f"  channel {channel.name}: {channel.kind} between GMI {channel.producers[0]} and GMI {channel.consumer}",
         f"    {channel.bytes:,} bytes per step of env {channel.env_offset}..{last}: "
         f"{', '.join(there)} there, {', '.join(back)} back",
+        *_by_host(channel),
     ]
+
+
+def _by_host(channel: Channel) -> list[str]:
+    return [f"    by the host: {channel.reason}"] if channel.reason else []
 
 
 def _candidate(candidate: Candidate) -> str:

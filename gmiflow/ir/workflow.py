@@ -70,7 +70,7 @@ class Stage:
         params: in declaration order, defaults filled in.
         shapes: shape variable to size.
         needs: resources that the stage asks for (`needs`), in base units.
-        place: device indices that `place` pins it to, or None.
+        place: device indices that `place` pins it to, or None; ``place_span`` is where it says so.
         python: interpreter of a foreign simulator, or None.
         update: of a trainer, how several of it improve one policy.
     """
@@ -87,6 +87,7 @@ class Stage:
     python: str | None = None
     update: Update = "reduce"
     span: Span = field(compare=False)
+    place_span: Span | None = field(default=None, compare=False, repr=False)
 
     def port(self, name: str) -> Port:
         """The port called ``name``."""
@@ -211,6 +212,8 @@ class Workflow:
     params: tuple[tuple[str, Value, str], ...] = ()
     """Parameters of the file: name, value, origin ("default", "--set", ...), for the run directory."""
     span: Span = field(compare=False)
+    said: Mapping[str, Span] = field(default_factory=dict[str, Span], compare=False, repr=False)
+    """Where the value of a setting is written, by its name; not of those that are left out."""
 
     @property
     def applies(self) -> Component | None:
@@ -221,3 +224,11 @@ class Workflow:
     def target_span(self) -> Span:
         """Where messages about the target point: at the target, or at the workflow when that has no place."""
         return self.target.span or self.span
+
+    def at(self, setting: str) -> Span:
+        """Where messages about a setting of the workflow point: at its value, or at the workflow."""
+        return self.said.get(setting, self.span)
+
+    def target_at(self, *settings: str) -> Span:
+        """Where messages about settings of the target point: at the first of them that is written, or at the target."""
+        return next((self.target.said[name] for name in settings if name in self.target.said), self.target_span)

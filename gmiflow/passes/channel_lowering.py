@@ -13,7 +13,7 @@ from typing import Literal
 from gmiflow.ir.comm import Channel
 from gmiflow.ir.sized import SizedWorkflow, Slice
 from gmiflow.ir.workflow import Component, Edge, TensorType
-from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of
+from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of, why_host
 from gmiflow.passes.packing import best_grouping
 
 __all__ = ["lower_channels"]
@@ -70,10 +70,11 @@ def _channel(
     grouping, value = best_grouping(sizes, lambda i, j: kinds[i].may_share(kinds[j]))
     source = f"{producers[0][0]}." if drops else ""
     on_full: Literal["block", "drop_oldest"] = "drop_oldest" if drops else "block"
+    members = [trainer, *(part for _, part in producers)]
     return Channel(
         name=f"{component}.experience.{source}{index}",
         component=component,
-        kind=memory_between(sized, [trainer, *(part for _, part in producers)]),
+        kind=memory_between(sized, members),
         producers=tuple(index for index, _ in producers),
         consumer=index,
         depth=depth,
@@ -83,6 +84,7 @@ def _channel(
         groups=tuple(tuple(kinds[kind].name for kind in group) for group in grouping),
         bytes=sum(sizes),
         top_mov=value,
+        reason=why_host(sized, members),
     )
 
 

@@ -108,9 +108,13 @@ def _require_possible(sized: SizedWorkflow) -> None:
     if len(sized.mapped.groups) > 1 and sized.backend == "green":
         message = "channels join GMIs of processes of their own, and green GMIs share one"
         raise DiagnosticError(
-            Diagnostic(code="E0503", message=message, span=workflow.target_span, notes=("use `backend = mps`",))
+            Diagnostic(
+                code="E0503", message=message, span=workflow.target_at("backend"), notes=("use `backend = mps`",)
+            )
         )
     if found:
         notes = tuple(f"{problem.mend}" for problem in found)
         message = f"backend `{sized.backend}` cannot run this workflow: {'; '.join(p.reason for p in found)}"
-        raise DiagnosticError(Diagnostic(code="E0503", message=message, span=workflow.target_span, notes=notes))
+        raise DiagnosticError(
+            Diagnostic(code="E0503", message=message, span=workflow.target_at("backend"), notes=notes)
+        )

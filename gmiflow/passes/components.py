@@ -10,6 +10,7 @@ from gmiflow.ir.workflow import Component, Edge, Port, Stage, Target, Workflow
 from gmiflow.passes.matching import Wire
 from gmiflow.passes.params import UnitScope
 from gmiflow.passes.placement import part
+from gmiflow.passes.settings import Found
 from gmiflow.passes.stages import StageOf, StagePort
 from gmiflow.passes.types import Weights, variables, without_time
 from gmiflow.passes.wiring import Wiring
@@ -46,6 +47,7 @@ def build(checked: CheckedWorkflow, target: Target, scope: UnitScope) -> Workflo
         components=tuple(_components(checked)),
         params=_params(scope),
         span=checked.declaration.name.span,
+        said={name: found.value_span for name, found in checked.found.items()},
     )
     return part(workflow)
 
@@ -85,10 +87,11 @@ def _label(checked: CheckedWorkflow, group: tuple[StageOf, ...], replica: int) -
     return ".".join(parts)
 
 
-def _stage(stage: StageOf, wiring: Wiring, place: Mapping[str, tuple[int, ...]], mode: str) -> Stage:
+def _stage(stage: StageOf, wiring: Wiring, place: Mapping[str, Found], mode: str) -> Stage:
     made = stage.type
     assert made is not None
     names = sorted({name for port in made.ports.values() if port.shape is not None for name in variables(port.shape)})
+    placed = place.get(stage.name)
     shapes = tuple((name, size) for name in names if (size := wiring.unifier.size(stage.name, name)) is not None)
     return Stage(
         name=stage.name,
@@ -99,7 +102,8 @@ def _stage(stage: StageOf, wiring: Wiring, place: Mapping[str, tuple[int, ...]],
         shapes=shapes,
         ports=tuple(_port(stage.name, port, wiring, mode) for port in made.ports.values()),
         needs=made.needs,
-        place=place.get(stage.name),
+        place=cast("tuple[int, ...]", placed.value.value) if placed is not None and placed.value is not None else None,
+        place_span=placed.value_span if placed is not None else None,
         python=stage.python,
         update=made.update,
         span=stage.declaration.name.span,

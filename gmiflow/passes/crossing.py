@@ -10,7 +10,7 @@ from gmiflow.ir.workflow import Edge, RecordType, TensorType
 from gmiflow.plan import ChannelKind
 from gmiflow.profiles.volumes import DTYPE_BYTES
 
-__all__ = ["memory_between", "step_bytes", "tensors_of"]
+__all__ = ["memory_between", "step_bytes", "tensors_of", "why_host"]
 
 
 def tensors_of(edge: Edge) -> Iterator[tuple[str, TensorType]]:
@@ -35,3 +35,18 @@ def memory_between(sized: SizedWorkflow, members: Sequence[Slice]) -> ChannelKin
     if len({part.device for part in members}) == 1:
         return "ipc"
     return "p2p" if sized.peer_access else "host"
+
+
+def why_host(sized: SizedWorkflow, members: Sequence[Slice]) -> str:
+    """Why slots lie in memory of the host though their members are on GPUs; "" where they do not, or are not."""
+    target = sized.mapped.workflow.target
+    if target.device == "cpu" or memory_between(sized, members) != "host":
+        return ""
+    if sized.backend not in ("mps", "timeshare"):
+        return f"slices of backend `{sized.backend}` do not map each other's memory"
+    if sized.gpus_here < target.devices:
+        return (
+            f"this machine, which compiles, has {sized.gpus_here or 'none'} of the target's {target.devices} GPUs; "
+            "compiled where they are, and map each other's memory, it is `p2p`"
+        )
+    return "the GPUs of this machine do not map each other's memory, which `p2p` needs"

@@ -39,7 +39,7 @@ def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> N
         seen.add(names)
         _check_minibatches(workflow, component, checked, report)
         for stage in component.stages:
-            _check_place(workflow, stage, checked, report)
+            _check_place(workflow, stage, report)
         _check_needs(workflow, component, index, report)
     _check_count(workflow, report)
     _check_shards(workflow, span, report)
@@ -85,15 +85,25 @@ def _argument(checked: CheckedWorkflow, stage: Stage, name: str) -> Span:
     return stage.span if given is None or replaced else given.span
 
 
-def _check_place(workflow: Workflow, stage: Stage, checked: CheckedWorkflow, report: Report) -> None:
+def _check_place(workflow: Workflow, stage: Stage, report: Report) -> None:
     beyond = [device for device in stage.place or () if device >= workflow.target.devices]
     if beyond:
         count = workflow.target.devices
         has = f"{count} devices, 0 to {count - 1}" if count > 1 else "one device, 0"
         message = f"`{stage.name}` is placed on device {beyond[0]}, and target `{workflow.target.name}` has {has}"
-        sections = (s for s in checked.declaration.body if isinstance(s, ast.Section) and s.name.text == "place")
-        places = (s.value.span for section in sections for s in section.settings if s.name.text == stage.name)
-        report.add("E0506", message, next(places, stage.span), secondary=[(stage.span, "the stage")])
+        notes = _elsewhere(workflow, stage)
+        report.add("E0506", message, stage.place_span or stage.span, secondary=[(stage.span, "the stage")], notes=notes)
+
+
+def _elsewhere(workflow: Workflow, stage: Stage) -> list[str]:
+    """How to compile a file whose stages are on more devices than the target has."""
+    most = max(device for s in (s for c in workflow.components for s in c.stages) for device in s.place or (0,))
+    parameter = f"{stage.name}_device"
+    return [
+        f"a target of {most + 1} GPUs has it, for example `targets.h200(gpus = {most + 1})`; the CPU is one device",
+        f"one file for several machines: `param {parameter} : int = {max(stage.place or ())}` and "
+        f"`{stage.name} = devices({parameter})`, then `--set {parameter}=0`",
+    ]
 
 
 def _check_needs(workflow: Workflow, component: Component, index: int, report: Report) -> None:

@@ -100,8 +100,11 @@ def _uneven(workflow: Workflow, total: int, agents: int, trainers: int) -> Diagn
         )
     else:
         message = f"{max(agents, 0)} agents and {max(trainers, 0)} trainers are not the {total} GMIs of a device"
-    note = "give two of `gmi_per_gpu`, `agents` and `trainers`; the third follows, and one trainer is the default"
-    return Diagnostic(code="E0501", message=message, span=workflow.target_span, notes=(note,))
+    notes = ["give two of `gmi_per_gpu`, `agents` and `trainers`; the third follows, and one trainer is the default"]
+    if workflow.parted:
+        notes.insert(0, "`place` parts agents and trainers: `gmi_per_gpu` counts those of a device of either together")
+    span = workflow.target_at("gmi_per_gpu")
+    return Diagnostic(code="E0501", message=message, span=span, notes=tuple(notes))
 
 
 def _without_agents(component: Component, agents: int, trainers: int) -> Diagnostic:

@@ -133,6 +133,6 @@ def _impossible(workflow: Workflow, wished: int, obstacle: str) -> Diagnostic:
     return Diagnostic(
         code="E0503",
         message=f"joint = {wished} cannot be: {obstacle}",
-        span=workflow.span,
+        span=workflow.at("joint"),
         notes=("`joint = auto` becomes what fits, and `joint = 1` a simulator for each training",),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gmiflow.diagnostics import Diagnostic, DiagnosticError, Label
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
 from gmiflow.ir.workflow import Stage, Workflow
-from gmiflow.passes.placement import devices_text, torn
+from gmiflow.passes.placement import devices_text, parting, torn
 from gmiflow.passes.templates import SUPPORTED, TEMPLATES, groups_of
 from gmiflow.plan import Role, Template
 from gmiflow.profiles.defaults import PRIOR, REFERENCE
@@ -71,10 +71,21 @@ def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> Map
         workflow=workflow,
         template=template,
         groups=groups,
-        origin="chosen" if wished == "auto" or workflow.parted else "given",
+        origin=_origin(workflow),
         rejected=_rejected(template, workflow, unsliced),
         shares=_shares(groups, workflow, unsliced),
     )
+
+
+def _origin(workflow: Workflow) -> str:
+    """Whether the template was given or chosen, and by what where the model had no say."""
+    if workflow.parted:
+        return f"chosen: the first that parts what `place` does: {parting(workflow)}"
+    if workflow.target.mapping != "auto":
+        return "given"
+    if workflow.applies is not None:
+        return "chosen: trainers that apply gradients one by one share their parameters in `ea_t`"
+    return "chosen"
 
 
 def _fits(template: Template, workflow: Workflow) -> bool:
@@ -161,6 +172,8 @@ def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -
         clauses.insert(0, f"the target asks for `{own.template}`")
     if stages := torn(groups_of(item.template, workflow), workflow):
         clauses.insert(0, f"it joins {_apart(stages)}")
+    elif workflow.parted and item.template in SUPPORTED[workflow.mode]:
+        clauses.insert(0, f"it keeps to `place`, too, and `{own.template}` comes first")
     if item.template not in SUPPORTED[workflow.mode]:
         clauses.append(_WHY_NOT[item.template])
     return "; ".join(clauses)
@@ -188,8 +201,15 @@ def _tearing(template: Template, workflow: Workflow, stages: tuple[Stage, Stage]
     return Diagnostic(
         code="E0501",
         message=f"mapping `{template}` joins {_apart(stages)}",
-        span=other.span,
-        secondary=(Label(span=one.span, text="placed elsewhere"),),
+        span=other.place_span or other.span,
+        secondary=(
+            Label(span=one.place_span or one.span, text="placed elsewhere"),
+            *(
+                (Label(span=workflow.target.said["mapping"], text="joined here"),)
+                if "mapping" in workflow.target.said
+                else ()
+            ),
+        ),
         notes=(kept,) if apart else (),
     )
 
@@ -205,7 +225,7 @@ def _refusal(template: Template, workflow: Workflow) -> Diagnostic:
     return Diagnostic(
         code="E0501",
         message=message,
-        span=workflow.target_span,
+        span=workflow.target_at("mapping"),
         notes=(
             *reason,
             f"{workflow.mode} workflows take {', '.join(f'`{name}`' for name in able)} or `auto`",

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gmiflow.diagnostics import Diagnostic, DiagnosticError
+from gmiflow.diagnostics import Diagnostic, DiagnosticError, Label
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.workflow import Component, Stage, Workflow
 from gmiflow.passes.templates import SUPPORTED, groups_of
 from gmiflow.plan import Role, Template
 from gmiflow.profiles.defaults import devices_of
 
-__all__ = ["devices_text", "group_devices", "part", "require_matching", "torn"]
+__all__ = ["counted", "devices_text", "group_devices", "part", "parting", "require_matching", "takes_turns", "torn"]
 
 _PARTING: tuple[Template, ...] = ("ea_t", "e_at", "dp_mp")
 """In order of preference; the last one joins nothing, and every mode has it."""
@@ -43,10 +43,41 @@ def torn(groups: Sequence[Sequence[Role]], workflow: Workflow) -> tuple[Stage, S
     return None
 
 
+def parting(workflow: Workflow) -> str:
+    """What `place` puts on different devices, of the first component whose stages it parts, in words."""
+    parted = next(
+        c for c in workflow.components if torn(groups_of("dp_only", workflow), replace(workflow, components=(c,)))
+    )
+    found: dict[str, list[str]] = {}
+    for stage in parted.stages:
+        if stage.place:
+            found.setdefault(devices_text(stage), []).append(f"`{stage.name}`")
+    return ", ".join(f"{' and '.join(names)} on {devices}" for devices, names in found.items())
+
+
 def devices_text(stage: Stage) -> str:
     """The devices of a stage that is placed, as a message names them."""
-    numbers = sorted(set(stage.place or ()))
-    return f"device{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return _numbered(sorted(set(stage.place or ())))
+
+
+def _numbered(devices: Sequence[int]) -> str:
+    return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
+
+
+def takes_turns(mapped: MappedWorkflow) -> str:
+    """A sentence about devices that wait for each other: in a `sync` workflow whose trainer has some alone; or ""."""
+    workflow = mapped.workflow
+    if workflow.mode != "sync" or mapped.groups[-1] != ("trainer",):
+        return ""
+    for index, component in enumerate(workflow.components):
+        *others, trains = group_devices(mapped.groups, workflow, component, index)
+        if not set(trains) & {device for group in others for device in group}:
+            collect = _numbered(sorted({device for group in others for device in group}))
+            return (
+                f"{collect} and {_numbered(trains)} take turns: in a `sync` workflow one waits while the other works; "
+                "`mode = async { max_staleness = 1 }` lets both work at once"
+            )
+    return ""
 
 
 def group_devices(
@@ -77,13 +108,25 @@ def require_matching(
     if len(set(map(tuple, devices))) == 1:
         return
     totals = [size * len(where) for size, where in zip(sizes, devices, strict=True)]
-    gmis = [f"{total} that {_verb(group)}" for total, group in zip(totals, mapped.groups, strict=True)]
+    gmis = _counts(mapped.groups, totals)
     if mapped.template in ("e_at", "dp_mp") and totals[0] != totals[1]:
         message = f"mapping `{mapped.template}` pairs GMIs, and `place` leads to {gmis[0]} and {gmis[1]}"
-        raise _refused(mapped.workflow, message, "place the simulator on as many devices as the agent")
+        raise _refused(mapped.workflow, component, message, "place the simulator on as many devices as the agent")
     if (mapped.template == "mp_dp" or component.update == "apply") and totals[0] < totals[-1]:
         message = f"`place` leads to {gmis[-1]} for {gmis[0]}: some GMIs would have no work"
-        raise _refused(mapped.workflow, message, "a GMI of the former needs one of the latter, or more, for itself")
+        note = "a GMI of the former needs one of the latter, or more, for itself"
+        raise _refused(mapped.workflow, component, message, note)
+
+
+def counted(groups: Sequence[Sequence[Role]], sizes: Sequence[int]) -> str:
+    """GMIs of each group in words: "2 that collect, 1 that trains"."""
+    return ", ".join(
+        f"{count}{'s' if size == 1 else ''}" for count, size in zip(_counts(groups, sizes), sizes, strict=True)
+    )
+
+
+def _counts(groups: Sequence[Sequence[Role]], sizes: Sequence[int]) -> list[str]:
+    return [f"{size} that {_verb(group)}" for size, group in zip(sizes, groups, strict=True)]
 
 
 def _verb(group: Sequence[Role]) -> str:
@@ -92,5 +135,9 @@ def _verb(group: Sequence[Role]) -> str:
     return "simulate" if "simulator" in group else "train"
 
 
-def _refused(workflow: Workflow, message: str, note: str) -> DiagnosticError:
-    return DiagnosticError(Diagnostic(code="E0501", message=message, span=workflow.target_span, notes=(note,)))
+def _refused(workflow: Workflow, component: Component, message: str, note: str) -> DiagnosticError:
+    """Points at what `place` says of the component's stages."""
+    places = [stage.place_span for stage in component.stages if stage.place_span is not None]
+    span, *others = places or [workflow.target_span]
+    labels = tuple(Label(span=place, text="placed here, too") for place in others)
+    return DiagnosticError(Diagnostic(code="E0501", message=message, span=span, secondary=labels, notes=(note,)))

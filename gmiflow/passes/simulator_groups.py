@@ -123,4 +123,5 @@ def _too_few(workflow: Workflow, total: int) -> str:
 
 
 def _refused(workflow: Workflow, message: str, note: str) -> DiagnosticError:
-    return DiagnosticError(Diagnostic(code="E0501", message=message, span=workflow.target_span, notes=(note,)))
+    span = workflow.target_at("gmi_per_gpu", "agents", "simulators", "trainers")
+    return DiagnosticError(Diagnostic(code="E0501", message=message, span=span, notes=(note,)))

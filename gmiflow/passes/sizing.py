@@ -19,7 +19,7 @@ from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Workflow
 from gmiflow.passes.groups import require_one_policy, split_groups
 from gmiflow.passes.joint import join
-from gmiflow.passes.placement import group_devices, require_matching
+from gmiflow.passes.placement import counted, group_devices, require_matching
 from gmiflow.passes.slicing import crowds, cut_slices
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
@@ -70,6 +70,11 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
     for component, devices in placed:
         require_matching(mapped, component, group_sizes, devices)
         require_one_policy(mapped, component, group_sizes, devices)
+    if any(len(set(devices)) > 1 for _, devices in placed):
+        counts = counted(mapped.groups, group_sizes)
+        origins = [
+            (n, f"{why}; {counts}, on each device that has them" if n == "gmi_per_gpu" else why) for n, why in origins
+        ]
     most = max(len(where) for _, devices in placed for where in devices)
     crowd = int(max(crowds(placed, group_sizes).values()))
     shared = _shares_processes(workflow, crowd, alone=most == gmi_per_gpu == 1)
@@ -86,6 +91,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
         cores=min(cores, sum(part.cores for part in slices)),
         slices=slices,
         origins=tuple(origins),
+        gpus_here=min(len(hardware.gpus), workflow.target.devices),
         peer_access=hardware.peer_access and len(hardware.gpus) >= workflow.target.devices,
     )
 
@@ -149,7 +155,7 @@ def _execution(mapped: MappedWorkflow, origins: list[tuple[str, str]]) -> Execut
             Diagnostic(
                 code="E0503",
                 message=f"execution `{wished}` needs an NVIDIA GPU, and target `{workflow.target.name}` is the CPU",
-                span=workflow.span,
+                span=workflow.at("execution"),
                 notes=("`execution = auto` becomes `eager` on the CPU",),
             )
         )
@@ -158,7 +164,7 @@ def _execution(mapped: MappedWorkflow, origins: list[tuple[str, str]]) -> Execut
             Diagnostic(
                 code="E0503",
                 message=f"execution `overlap` is for GMIs with all roles, and mapping `{mapped.template}` splits them",
-                span=workflow.span,
+                span=workflow.at("execution"),
                 notes=("the GMIs of a split mapping overlap by themselves: use `execution = graph`",),
             )
         )
@@ -167,7 +173,7 @@ def _execution(mapped: MappedWorkflow, origins: list[tuple[str, str]]) -> Execut
             Diagnostic(
                 code="E0503",
                 message="execution `overlap` trains on experience that is one policy version old",
-                span=workflow.span,
+                span=workflow.at("execution"),
                 notes=("allow it with `mode = async { max_staleness = 1 }`",),
             )
         )
@@ -198,7 +204,7 @@ def _backend(workflow: Workflow, crowd: int, origins: list[tuple[str, str]], *, 
             Diagnostic(
                 code="E0503",
                 message=f"backend `{wished}` cannot slice target `{workflow.target.name}` (device `{device}`)",
-                span=workflow.target_span,
+                span=workflow.target_at("backend"),
                 notes=("the CPU takes `cpu`; GPUs take `timeshare`, `mps`, `mig` or `green`",),
             )
         )

@@ -168,7 +168,7 @@ def _require_strata(workflow: Workflow, num_env: int, stratum: int, parts: int) 
             code="E0502",
             message=f"num_env = {num_env} cannot be cut into {parts} GMIs: "
             f"a GMI takes whole groups of {stratum} environments",
-            span=workflow.target_span,
+            span=workflow.target_at("gmi_per_gpu", "agents", "simulators", "trainers"),
             notes=(
                 f"nearest legal numbers: num_env = {parts * STRATUM}, or {num_env // stratum} GMIs",
                 "environments are shuffled into minibatches in groups of 16, so that slicing never changes a result",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gmiflow.ir.comm import Channel
 from gmiflow.ir.sized import SizedWorkflow
 from gmiflow.ir.workflow import Component, TensorType
-from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of
+from gmiflow.passes.crossing import memory_between, step_bytes, tensors_of, why_host
 from gmiflow.plan import EPISODE_PORTS, Role
 
 __all__ = ["lower_steps"]
@@ -31,6 +31,7 @@ def lower_steps(sized: SizedWorkflow, component: Component) -> list[Channel]:
                 name=f"{component.name}.step.{index}",
                 component=component.name,
                 kind=memory_between(sized, [part, agent]),
+                reason=why_host(sized, [part, agent]),
                 producers=(index,),
                 consumer=consumer,
                 depth=1,

@@ -171,10 +171,11 @@ class TargetReader:
         target = Target(name=name, span=at if at.text else None, **_overlaid(fields, _fields(found)))
         if target.device == "cpu" and target.devices > 1:
             notes = ["the CPU counts as one device; `gmi_per_gpu` says how many GMIs share it"]
-            self._report.add("E0408", f"target `{name}` has {target.devices} CPU devices", at, notes=notes)
+            place = target.said.get("devices", at)
+            self._report.add("E0408", f"target `{name}` has {target.devices} CPU devices", place, notes=notes)
             return None
         if target.memory_bytes and target.reserve_bytes >= target.memory_bytes:
-            self._report.add("E0505", f"target `{name}` reserves all of its memory", at)
+            self._report.add("E0505", f"target `{name}` reserves all of its memory", target.said.get("reserve", at))
             return None
         return target
 

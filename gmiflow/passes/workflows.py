@@ -45,7 +45,7 @@ class CheckedWorkflow:
     settings: dict[str, Any]
     found: dict[str, Found]
     sizing: Sizing
-    place: dict[str, tuple[int, ...]]
+    place: dict[str, Found]
     wiring: Wiring
     components: tuple[tuple[StageOf, ...], ...]
     whole: bool
@@ -149,7 +149,7 @@ class WorkflowChecker:
         values = {name: item.value.value for name, item in found.items() if item.value is not None}
         return Sizing(**cast("dict[str, Any]", values))
 
-    def _place(self, section: ast.Section | None, wiring: Wiring) -> dict[str, tuple[int, ...]]:
+    def _place(self, section: ast.Section | None, wiring: Wiring) -> dict[str, Found]:
         if section is None:
             return {}
         specs = {name: PLACE for name in self._stages}
@@ -157,9 +157,7 @@ class WorkflowChecker:
         for name, item in found.items():
             if name not in wiring.used:
                 self._report.add("E0211", f"no edge of this workflow uses the stage `{name}`", item.name_span)
-        return {
-            name: cast("tuple[int, ...]", item.value.value) for name, item in found.items() if item.value is not None
-        }
+        return {name: item for name, item in found.items() if item.value is not None}
 
     @staticmethod
     def _value(found: Mapping[str, Found], name: str) -> str | None:

@@ -29,23 +29,20 @@ def test_auto_fits_every_where():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "code"),
+    ("setting", "value", "code"),
     [
-        ((("target.backend", "mps"),), "E0503"),
-        ((("target.gmi_per_gpu", "17"),), "E0502"),
-        ((("target.mapping", "mp_dp"),), "E0501"),
+        ("target.backend", "mps", "E0503"),
+        ("target.gmi_per_gpu", "17", "E0502"),
+        ("target.mapping", "mp_dp", "E0501"),
+        ("target.devices", "2", "E0408"),
+        ("train.execution", "graph", "E0503"),
     ],
 )
-def test_what_does_not_fit_the_target_points_at_the_target(overrides, code):
-    (found,) = compiled(*overrides).diagnostics
-    assert (found.code, found.span.text) == (code, "laptop")
-
-
-def test_what_the_workflow_asks_for_points_at_the_workflow():
-    (found,) = compiled(("train.execution", "graph")).diagnostics
-    assert (found.code, found.span.text) == ("E0503", "train")
+def test_what_does_not_fit_is_pointed_at_where_it_is_said(setting, value, code):
+    (found,) = compiled((setting, value)).diagnostics
+    assert (found.code, found.span.source.name, found.span.text) == (code, f"--set {setting}", value)
 
 
 def test_a_target_of_the_command_line_is_pointed_at_there():
-    (found,) = compiled(("target.backend", "mps"), file="ant.gmi", target="cpu").diagnostics
-    assert (found.code, found.span.text) == ("E0503", "cpu")
+    (found,) = compiled(target="cpu(cores = -1)").diagnostics
+    assert (found.code, found.span.source.name, found.span.text) == ("E0401", "--target", "-1")

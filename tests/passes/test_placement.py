@@ -5,6 +5,8 @@ import re
 import pytest
 
 from gmiflow.hardware import GPU, Hardware
+from gmiflow.ir.text import comm_text
+from gmiflow.passes.placement import takes_turns
 from gmiflow.pipeline import Options, compile_file
 
 EDGES = """
@@ -48,10 +50,14 @@ target box {{ base = targets.h200(gpus = 3), {target} }}
     return compile_file("apart.gmi", Options(), text=text, hardware=hardware or machine(), stop_after="plan")
 
 
-def plan_of(*arguments, **options):
+def done_of(*arguments, **options):
     done = compiled(*arguments, **options)
     assert [d.message for d in done.diagnostics if d.severity == "error"] == []
-    return done.plan
+    return done
+
+
+def plan_of(*arguments, **options):
+    return done_of(*arguments, **options).plan
 
 
 def layout(plan):
@@ -109,10 +115,30 @@ def test_trainers_take_whatever_environments_are_theirs():
     assert plan.collectives[0].members == (3, 4)
 
 
-@pytest.mark.parametrize("hardware", [machine(peers=False), machine(2), Hardware(cores=32, gpus=())])
-def test_without_peer_access_on_this_machine_the_host_is_between(hardware):
-    plan = plan_of("sim = devices(0), learner = devices(1)", hardware=hardware)
-    assert [channel.kind for channel in plan.channels] == ["host"]
+@pytest.mark.parametrize(
+    ("hardware", "reason"),
+    [
+        (machine(peers=False), "the GPUs of this machine do not map each other's memory, which `p2p` needs"),
+        (machine(2), "this machine, which compiles, has 2 of the target's 3 GPUs; "),
+        (Hardware(cores=32, gpus=()), "this machine, which compiles, has none of the target's 3 GPUs; "),
+    ],
+)
+def test_without_peer_access_on_this_machine_the_host_is_between(hardware, reason):
+    done = done_of("sim = devices(0), learner = devices(1)", hardware=hardware)
+    assert [channel.kind for channel in done.plan.channels] == ["host"]
+    assert [channel.reason.startswith(reason) for channel in done.comm.channels] == [True]
+    assert f"    by the host: {reason}" in comm_text(done.comm)
+
+
+def test_a_reason_is_given_only_where_the_host_is_between_gpus():
+    for place, target, kind in (
+        ("sim = devices(0), learner = devices(1)", "", "p2p"),
+        ("sim = devices(0), learner = devices(0)", "mapping = ea_t", "ipc"),
+    ):
+        (channel,) = done_of(place, target).comm.channels
+        assert (channel.kind, channel.reason) == (kind, "")
+    (channel,) = done_of("sim = devices(0), learner = devices(1)", "backend = mig").comm.channels
+    assert (channel.kind, channel.reason) == ("host", "slices of backend `mig` do not map each other's memory")
 
 
 def test_what_stays_on_a_gpu_does_not_cross():
@@ -122,17 +148,52 @@ def test_what_stays_on_a_gpu_does_not_cross():
 
 
 @pytest.mark.parametrize(
-    ("place", "mapping", "kinds"),
+    ("place", "mapping", "kinds", "parted"),
     [
-        ("actor = devices(1), learner = devices(1), sim = devices(0)", "e_at", ["p2p"]),
-        ("actor = devices(1), learner = devices(2), sim = devices(0)", "dp_mp", ["p2p", "p2p"]),
-        ("actor = devices(0), learner = devices(0)", "dp_only", []),
+        (
+            "actor = devices(1), learner = devices(1), sim = devices(0)",
+            "e_at",
+            ["p2p"],
+            ": the first that parts what `place` does: `sim` on device 0, `actor` and `learner` on device 1",
+        ),
+        (
+            "actor = devices(1), learner = devices(0, 2), sim = devices(0)",
+            "dp_mp",
+            ["p2p", "p2p", "p2p"],
+            ": the first that parts what `place` does: "
+            "`sim` on device 0, `actor` on device 1, `learner` on devices 0, 2",
+        ),
+        ("actor = devices(0), learner = devices(0)", "dp_only", [], ""),
     ],
 )
-def test_the_first_mapping_that_keeps_to_place_is_taken(place, mapping, kinds):
-    plan = plan_of(place)
-    assert plan.trainings[0].mapping == mapping
-    assert [channel.kind for channel in plan.channels] == kinds
+def test_the_first_mapping_that_keeps_to_place_is_taken_and_says_so(place, mapping, kinds, parted):
+    done = done_of(place)
+    assert done.plan.trainings[0].mapping == mapping
+    assert [channel.kind for channel in done.plan.channels] == kinds
+    assert done.mapped.origin == f"chosen{parted}"
+
+
+def test_another_mapping_that_keeps_to_place_comes_later():
+    reasons = {item.choice: item.reason for item in done_of("sim = devices(0), learner = devices(1)").mapped.rejected}
+    for template in ("e_at", "dp_mp"):  # the actor, which is not placed, may be with either
+        assert reasons[template].startswith("it keeps to `place`, too, and `ea_t` comes first; ")
+    assert reasons["dp_only"].startswith("it joins `sim` and `learner`, and `place` puts them on ")
+
+
+def test_devices_that_wait_for_each_other_are_named():
+    apart = "sim = devices(0, 1), learner = devices(2)"
+    waiting = takes_turns(done_of(apart).mapped)
+    assert waiting.startswith("devices 0, 1 and device 2 take turns: in a `sync` workflow one waits while the other ")
+    assert takes_turns(done_of(apart, mode="async { max_staleness = 1 }").mapped) == ""
+    assert takes_turns(done_of("sim = devices(0, 1), learner = devices(1)").mapped) == ""
+    assert takes_turns(done_of("sim = devices(0), learner = devices(0)").mapped) == ""
+
+
+def test_the_number_of_gmis_says_whose_they_are():
+    origins = dict(done_of("sim = devices(0, 1), learner = devices(2)", "agents = 2, trainers = 1").sized.origins)
+    assert origins["gmi_per_gpu"] == (
+        "given as `agents` and `trainers`; 2 that collect, 1 that trains, on each device that has them"
+    )
 
 
 def test_serving_simulators_may_be_on_another_gpu_than_their_agent():
@@ -165,6 +226,29 @@ def test_a_mapping_that_joins_what_is_apart_is_refused():
         "mapping `dp_only` joins `sim` and `learner`, and `place` puts them on device 0 and devices 1, 2",
     )
     assert problem.notes == ("`e_at`, `ea_t`, `dp_mp` or `auto` keep them apart",)
+    assert problem.span.text == "devices(1, 2)"
+    assert [(label.span.text, label.text) for label in problem.secondary] == [
+        ("devices(0)", "placed elsewhere"),
+        ("dp_only", "joined here"),
+    ]
+
+
+def test_one_gmi_for_each_gpu_is_no_split():
+    problem = problem_of("sim = devices(0), learner = devices(1)", "gmi_per_gpu = 1")
+    assert (problem.code, problem.span.text) == ("E0501", "1")
+    assert problem.notes[0] == (
+        "`place` parts agents and trainers: `gmi_per_gpu` counts those of a device of either together"
+    )
+
+
+def test_a_device_beyond_the_target_has_two_mends():
+    problem = problem_of("sim = devices(0), learner = devices(3)")
+    assert (problem.code, problem.span.text) == ("E0506", "devices(3)")
+    assert problem.notes == (
+        "a target of 4 GPUs has it, for example `targets.h200(gpus = 4)`; the CPU is one device",
+        "one file for several machines: `param learner_device : int = 3` and `learner = devices(learner_device)`, "
+        "then `--set learner_device=0`",
+    )
 
 
 def test_pairs_need_as_many_devices():
@@ -173,6 +257,11 @@ def test_pairs_need_as_many_devices():
         "E0501",
         "mapping `e_at` pairs GMIs, and `place` leads to 1 that simulate and 2 that act",
     )
+    assert [problem.span.text, *(label.span.text for label in problem.secondary)] == [
+        "devices(0)",
+        "devices(1, 2)",
+        "devices(1, 2)",
+    ]
 
 
 def test_a_device_is_named_once():
