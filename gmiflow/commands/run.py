@@ -89,7 +89,8 @@ def command(
 
     A workflow with `mode = serve` starts with a fresh policy, or with that of another run: --from RUN.
 
-    A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume.
+    A directory that holds a run is not written over: a new run gets another --run-dir, or goes on with --resume. One
+    whose run ended before its first iteration was over is used again.
     With --resume and without FILE, the plan of that run goes on. Ctrl-C, SIGTERM and a terminal that is closed end
     at the next iteration with a checkpoint (the latter two within 20 s); a second signal ends at once.
     """
@@ -340,6 +341,7 @@ def _settings_given(
 
 def _write_run_directory(job: Job, directory: Path) -> None:
     try:
+        run_place.clear(directory)
         write(directory / "programs", job.plan, job.programs)
         shutil.move(directory / "programs" / "plan.json", directory / "plan.json")
         (directory / "params.json").write_text(json.dumps(job.params, indent=2) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -85,18 +86,39 @@ def unused(directory: Path, *, make: bool) -> Path:
 def require_fresh(directory: Path, file: str | None) -> None:
     """Refuse to start a new run where one has been; its records would be mixed with the new ones.
 
-    A directory with nothing but the very plan that is to run is fresh: a job script starts in such a one.
+    A directory with nothing but the very plan that is to run is fresh: a job script starts in such a one. So is one
+    whose run came to nothing, since there is nothing in it to go on from.
 
     Raises:
         click.UsageError: with the mend.
     """
+    if came_to_nothing(directory):
+        return
     plan = directory / "plan.json"
     own = file is not None and plan.exists() and Path(file).exists() and plan.samefile(file)
-    begun = (directory / "metrics.jsonl").exists() or (directory / "checkpoints").exists()
-    if begun or (plan.exists() and not own):
+    saved = (directory / "checkpoints").exists()
+    if saved:
         raise click.UsageError(
             f"{directory} holds a run already: choose another --run-dir, or go on with it: --resume {directory}"
         )
+    if (directory / "metrics.jsonl").exists() or (plan.exists() and not own):
+        raise click.UsageError(f"{directory} holds a run already, without a checkpoint: choose another --run-dir")
+
+
+def came_to_nothing(directory: Path) -> bool:
+    """Whether a run ended in ``directory`` before its first iteration was over: with a report, and nothing of value."""
+    metrics = directory / "metrics.jsonl"
+    empty = not metrics.exists() or (metrics.is_file() and metrics.stat().st_size == 0)
+    return (directory / "report.json").is_file() and empty and not (directory / "checkpoints").exists()
+
+
+def clear(directory: Path) -> None:
+    """Remove the records of a run that came to nothing, which the next one would be mixed with."""
+    if came_to_nothing(directory):
+        for name in ("logs", "tensorboard"):
+            shutil.rmtree(directory / name, ignore_errors=True)
+        for name in ("telemetry.jsonl", "report.json"):
+            (directory / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -136,9 +136,29 @@ def test_a_new_run_does_not_write_over_another(here, trace):
     for extra in ([], ["--dry-run"], ["--launcher", "slurm"]):
         done = run("--run-dir", "out", *extra)
         assert done.exit_code == 2
-        said = "out holds a run already: choose another --run-dir, or go on with it: --resume out"
+        said = "out holds a run already"
+        if trace.startswith("checkpoints"):
+            said += ": choose another --run-dir, or go on with it: --resume out"
+        else:
+            said += ", without a checkpoint: choose another --run-dir"
         assert said in flat(done.stderr)
     assert (here / "out" / trace).read_text() == "{}"
+
+
+def test_a_directory_whose_run_came_to_nothing_is_used_again(here):
+    """A run that could not be started, or whose stages raised in their setup: mended, the same command works."""
+    out = here / "out"
+    (out / "logs").mkdir(parents=True)
+    (out / "logs" / "gmi_07.log").write_text("a GPU was missing")
+    for name, text in (("plan.json", "{}"), ("report.json", "{}"), ("metrics.jsonl", "")):
+        (out / name).write_text(text)
+    assert run("--run-dir", "out", "--dry-run").exit_code == 0
+    assert (out / "logs" / "gmi_07.log").exists()  # a dry run removes nothing
+    assert run("--run-dir", "out", "--launcher", "slurm").exit_code == 0
+    assert list((out / "logs").iterdir()) == [] and not (out / "report.json").exists()
+    (out / "report.json").write_text("{}")
+    (out / "metrics.jsonl").write_text("{}")
+    assert run("--run-dir", "out").exit_code == 2
 
 
 def test_the_plan_in_the_directory_itself_may_start_there(plan):

@@ -25,7 +25,7 @@ def planned_gpus(gmis: Sequence[GMIPlan]) -> dict[int, GPU]:
         raise error(
             LAUNCH_FAILED,
             f"the plan uses GPU {listed}, but this machine has {len(present)} GPU{'s' * (len(present) != 1)}",
-            "`--target cpu` compiles it for the CPU (a file may need `import std.targets` for it)",
+            "`--target cpu` compiles it for the CPU, where `place` may name device 0 alone",
             "CUDA_VISIBLE_DEVICES hides GPUs too",
             "`gmiflow doctor` says what is found",
         )
