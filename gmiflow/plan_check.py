@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gmiflow.plan import ChannelPlan, CollectivePlan, GMIPlan, LaunchPlan, PlanError, TrainingPlan
+from gmiflow.plan_devices import require_devices
 
 MOST = 2**53
 """Largest count: what every reader of JSON can hold exactly."""
@@ -71,6 +72,7 @@ def validate(plan: LaunchPlan) -> None:
     groups: dict[str, list[CollectivePlan]] = {name: [] for name in by_name}
     for group in plan.collectives:
         groups[group.training].append(group)
+    require_devices(plan)
     for index, training in enumerate(plan.trainings):
         path = f"plan.trainings[{index}]"
         _environments(training, members[training.name], path)
@@ -87,6 +89,8 @@ def _training(training: TrainingPlan, path: str) -> None:
     _counts(training, _TRAINING_COUNTS, path)
     _not_negative(training.checkpoint_every, f"{path}.checkpoint_every")
     _not_negative(training.max_staleness, f"{path}.max_staleness")
+    fresh = training.mode != "sync" or training.max_staleness == 0
+    _require(fresh, f"{path}.max_staleness", f"{training.name} is sync, and experience may not be stale there")
     rest = training.num_env % training.stratum
     _require(rest == 0, f"{path}.num_env", f"{training.num_env} is not a multiple of the stratum {training.stratum}")
     _require(len(training.stages) > 0, f"{path}.stages", "there is none")

@@ -14,7 +14,8 @@ ALLOWED = {
     "diagnostics": {"source", "codes"},
     "diagnostic_formats": {"source", "codes", "diagnostics"},
     "compatibility": {"plan"},
-    "plan_check": {"plan"},
+    "plan_check": {"plan", "plan_devices"},
+    "plan_devices": {"plan", "compatibility"},
     "syntax": {"cache", "source", "diagnostics", "codes", "resources", "plan"},
     "ir": {"source", "plan"},
     "passes": {

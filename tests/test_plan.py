@@ -225,3 +225,78 @@ def test_trainings_do_not_share_collectives(compiled, changes, message):
 def test_absurd_json_is_refused(text, message):
     with pytest.raises(PlanError, match="^" + re.escape(message)):
         read_plan(text)
+
+
+PLACED = """edition 1
+import std.tasks.cartpole
+import std.algo.ppo
+import std.targets
+simulator sim = cartpole.CartPole()
+agent actor = ppo.Actor()
+trainer learner = ppo.Learner()
+workflow train {
+  mode = sync, num_env = 64, horizon = 16
+  sim.obs -> actor.obs
+  actor.action -> sim.action
+  actor.experience -> learner.experience
+  actor.bootstrap -> learner.bootstrap
+  sim.{reward, terminated, truncated} -> learner
+  learner.weights -> actor.weights
+  place { learner = devices(0, 1) }
+}
+target box { base = targets.h200(gpus = 2), mapping = ea_t }
+target cpu { base = targets.cpu, mapping = ea_t, agents = 2, trainers = 2 }
+"""
+
+
+_UNPLACED = ("place { learner = devices(0, 1) }", "")
+
+
+def placed(target):
+    """GMIs 0 and 1 collect, 2 and 3 train; one of each on each of two GPUs, or all on the CPU."""
+    hardware = Hardware(cores=4, gpus=())
+    options = Options(target=target)
+    text = PLACED if target == "box" else PLACED.replace(*_UNPLACED)
+    done = compile_file("placed.gmi", options, text=text, hardware=hardware, stop_after="plan")
+    assert done.plan is not None, done.diagnostics
+    return done.plan.to_json()
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "message"),
+    [
+        ("box", [("gmis.1.device", 2)], "gmis[1].device: the target has 2 devices, 0 to 1, and GMI 1 is on device 2"),
+        ("cpu", [("gmis.0.device", 1)], "gmis[0].device: the target has one device, 0, and GMI 0 is on device 1"),
+        ("cpu", [("gmis.3.backend", "mps")], "gmis[3].backend: 'mps' is no backend of the device 'cpu'"),
+        ("box", [("gmis.3.backend", "cpu")], "gmis[3].backend: 'cpu' is no backend of the device 'cuda'"),
+        (
+            "cpu",
+            [("channels.0.kind", "p2p")],
+            "channels[0].kind: 'p2p' is memory of a GPU, and GMI 0 is cpu; use 'host'",
+        ),
+        (
+            "box",
+            [("channels.0.kind", "ipc"), ("gmis.0.device", 1)],
+            "channels[0].kind: 'ipc' is memory of one GPU, and the members are on several; use 'p2p' or 'host'",
+        ),
+        (
+            "box",
+            [("gmis.0.host", 0)],
+            "channels[0].kind: 'ipc' is between processes, and GMI 0 shares one; use 'host'",
+        ),
+        (
+            "cpu",
+            [("collectives.0.kind", "rp")],
+            "collectives[0].kind: `rp` moves device memory, and the GMIs have no GPU; use `ip`",
+        ),
+        (
+            "box",
+            [("collectives.0.kind", "ipc")],
+            "collectives[0].kind: `ipc` works inside one GPU; use `hybrid`",
+        ),
+        ("cpu", [("trainings.0.max_staleness", 1)], "trainings[0].max_staleness: train is sync, and experience may"),
+    ],
+)
+def test_devices_and_what_lies_between_them_are_looked_through(target, changes, message):
+    with pytest.raises(PlanError, match=re.escape(f"plan.{message}")):
+        read_plan(changed(placed(target), *changes))

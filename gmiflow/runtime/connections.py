@@ -96,7 +96,12 @@ class Connections:
                 self.adopt(connection)
 
     def _meet(self, connection: socket.socket) -> None:
-        """Hear a connection whose first message tells which GMI it is."""
+        """Hear a connection whose first message tells which GMI it is.
+
+        The selector may have found it readable before `hear_out` heard it: then it is a member's by now, or closed.
+        """
+        if connection not in self._strangers:
+            return
         data = _received(connection)
         if data is None:
             self._drop(connection)

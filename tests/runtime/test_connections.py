@@ -35,6 +35,11 @@ class Launcher:
         connection.sendall(b"".join(map(encode, messages)) + more)
         return connection
 
+    def listen_once(self) -> None:
+        """Read what is there now."""
+        for key, _ in self.selector.select(0):
+            key.data()
+
     def listen(self) -> None:
         """Read all that there is."""
         while found := self.selector.select(0):
@@ -72,6 +77,24 @@ def test_the_last_words_of_a_gmi_that_nobody_has_listened_to_are_heard(launcher,
         launcher.connections.hear_out(launcher.members[1])  # once more changes nothing
         launcher.listen()
     assert launcher.heard.count((1, FAILED)) == 1 and (0, Hello(gmi=0)) in launcher.heard
+
+
+@pytest.mark.parametrize("words", [(Hello(gmi=1),), (FAILED,), ()])
+def test_who_has_been_heard_out_is_not_met_again(launcher, words):
+    """Its end and its call were noticed at once, and what its end led to has heard it already."""
+    with launcher.call(*words) as caller:
+        if not words:
+            caller.shutdown(socket.SHUT_WR)
+        launcher.listen_once()  # lets it in
+        found = launcher.selector.select(0)
+        assert found
+        launcher.connections.hear_out(launcher.members[1])
+        for key, _ in found:
+            key.data()
+        if words == (Hello(gmi=1),):
+            caller.sendall(encode(FAILED))
+            launcher.listen()
+    assert [message for _, message in launcher.heard] == [*words, *([FAILED] if words == (Hello(gmi=1),) else [])]
 
 
 def test_who_hangs_up_without_a_word_is_let_go(launcher):
