@@ -80,7 +80,8 @@ def trained(
 def test_stages_on_two_gpus_train_what_one_trains(tmp_path: Path, actor, options, mapping, devices) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    together = trained(tmp_path / "together", "place { sim = devices(1) }", "--execution", "eager")[2]
+    words = ["--mapping", mapping, "--gmi-per-gpu", str(len(devices)), *options]
+    together = trained(tmp_path / "together", "place { sim = devices(1) }", *words)[2]
     plan, training, policy = trained(tmp_path / "apart", APART % actor, *options)
     assert (plan["trainings"][0]["mapping"], [gmi["device"] for gmi in plan["gmis"]]) == (mapping, devices)
     assert {channel["kind"] for channel in plan["channels"]} == {"p2p"}
@@ -89,23 +90,15 @@ def test_stages_on_two_gpus_train_what_one_trains(tmp_path: Path, actor, options
         torch.testing.assert_close(policy[name], value, rtol=1e-3, atol=1e-3, msg=name)
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory) -> dict[str, torch.Tensor]:
-    """The policy when one GMI on the first GPU has all roles."""
-    words = ["--mapping", "dp_only", "--gmi-per-gpu", "1", "--execution", "eager"]
-    return trained(tmp_path_factory.mktemp("one") / "together", "", *words, target="h200")[2]
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("mapping", "gmis", "execution"),
     [("ea_t", 2, "graph"), ("ea_t", 3, "eager"), ("e_at", 2, "graph"), ("e_at", 4, "eager")],
 )
-def test_one_gpu_taken_for_two_trains_what_it_trains(
-    tmp_path: Path, together, mapping: str, gmis: int, execution: str
-) -> None:
+def test_one_gpu_taken_for_two_trains_what_it_trains(tmp_path: Path, mapping: str, gmis: int, execution: str) -> None:
     """All that two GPUs need but the wire between them: real memory of another process, mapped and copied to."""
     words = ["--mapping", mapping, "--gmi-per-gpu", str(gmis), "--execution", execution]
+    together = trained(tmp_path / "together", "", *words, target="h200")[2]
     training, policy = trained(tmp_path / "apart", "", *words, first=ELSEWHERE, target="h200")[1:]
     assert (tmp_path / "apart" / "copied").exists()
     assert training["weights"]["equal_on_all_gmis"]
