@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmiflow.runtime.comm.channel.presence import Watch, wait_for
+from gmiflow.runtime.comm.channel.presence import _START_TICKS, Watch, wait_for
 from gmiflow.runtime.comm.channel.ring import Ring, RingShape
 from gmiflow.runtime.comm.channel.weights import Collected, WeightsReader, WeightsWriter
 from gmiflow.runtime.failure import GMIError
@@ -77,6 +77,20 @@ def test_a_member_can_be_there_once(rendezvous) -> None:
         producer, _ = both_ends(rendezvous, stack)
         with pytest.raises(GMIError, match="GMI 0 is in the channel c already"):
             Ring(producer.shape, 0, rendezvous.segment("c"), Layout(), timeout_s=120.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("member", "replaceable"), [(0, False), (1, True), (0, True)])
+def test_what_a_killed_run_left_is_not_gone_on_with(rendezvous, member, replaceable) -> None:
+    """Except by a producer that takes the place of a lost one: the launcher starts none otherwise."""
+    with contextlib.ExitStack() as stack:
+        ends = both_ends(rendezvous, stack, replaceable=replaceable)
+        ends[0].publish(version=4)
+        ends[member]._own.words[_START_TICKS] = 1  # of a process that is no more
+        joining = contextlib.nullcontext() if member == 0 and replaceable else pytest.raises(GMIError, match="was in")
+        with joining:
+            again = Ring(ends[0].shape, member, rendezvous.segment("c"), Layout(), timeout_s=120.0)  # type: ignore[arg-type]
+            assert again.published == 1
+            stack.callback(again.close)
 
 
 def test_who_is_waited_for_is_named(rendezvous) -> None:

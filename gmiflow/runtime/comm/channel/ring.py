@@ -83,7 +83,7 @@ class Ring:
             timeout_s: how long any wait may last.
 
         Raises:
-            GMIError: E0711 when there is too little shared memory, or the member is there already.
+            GMIError: E0711 when there is too little shared memory, or the member is there, or was in another run.
         """
         if shape.drop and len(shape.producers) > 1:
             raise ValueError(f"{shape.name}: dropping needs a ring for each producer")
@@ -106,10 +106,11 @@ class Ring:
         shape = self.shape
         self._index = shape.producers.index(member) if member != shape.consumer else -1
         own = self.consumer if member == shape.consumer else self.producers[self._index]
-        if own.attached and own.alive:
+        # A dead one's counters go on only where the launcher puts another in its place; else they are of another run.
+        if own.attached and (own.alive or member == shape.consumer or not shape.replaceable):
             raise error(
                 LAUNCH_FAILED,
-                f"GMI {member} is in the channel {shape.name} already",
+                f"GMI {member} {'is' if own.alive else 'was'} in the channel {shape.name} already",
                 "use a fresh rendezvous directory for each run",
             )
         own.announce()
