@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from gmiflow.ir.comm import Channel
@@ -66,8 +67,8 @@ def _channel(
 ) -> Channel:
     index, trainer = consumer
     offset, count = _overlap(producers[0][1], trainer) if drops else (trainer.env_offset, trainer.num_env)
-    sizes = [kind.bytes(sized.mapped.workflow.horizon, count) for kind in kinds]
-    grouping, value = best_grouping(sizes, lambda i, j: kinds[i].may_share(kinds[j]))
+    sizes = tuple(kind.bytes(sized.mapped.workflow.horizon, count) for kind in kinds)
+    grouping, value = _grouping(tuple(kinds), sizes)
     source = f"{producers[0][0]}." if drops else ""
     on_full: Literal["block", "drop_oldest"] = "drop_oldest" if drops else "block"
     members = [trainer, *(part for _, part in producers)]
@@ -86,6 +87,12 @@ def _channel(
         top_mov=value,
         reason=why_host(sized, members),
     )
+
+
+@lru_cache(maxsize=64)
+def _grouping(kinds: tuple[_Kind, ...], sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], ...], float]:
+    """As `best_grouping`; replicas and trainers ask the same again and again, and it takes a tenth of a second."""
+    return best_grouping(sizes, lambda i, j: kinds[i].may_share(kinds[j]))
 
 
 def _overlap(one: Slice, other: Slice) -> tuple[int, int]:

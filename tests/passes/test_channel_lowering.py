@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmiflow.hardware import Hardware
+from gmiflow.passes import channel_lowering
+from gmiflow.passes.packing import best_grouping
 from gmiflow.passes.slicing import divide_cores
 from gmiflow.pipeline import Options, compile_file
 
@@ -266,6 +268,21 @@ def test_what_does_not_go_with_applying_is_said(settings, on_full, mapping, code
     problems = [d for d in done.diagnostics if d.severity == "error"]
     assert [d.code for d in problems] == [code]
     assert problems[0].message.startswith(message)
+
+
+def test_replicas_are_grouped_once(monkeypatch):
+    """The search takes a tenth of a second, and a run may have a thousand trainings."""
+    searched: list[list[int]] = []
+
+    def search(sizes, may_share):
+        searched.append(sizes)
+        return best_grouping(sizes, may_share)
+
+    channel_lowering._grouping.cache_clear()
+    monkeypatch.setattr(channel_lowering, "best_grouping", search)
+    plan = planned("agents = 1", "trainers = 1", overrides=[("train.replicas", "5")])
+    assert len(plan.channels) == 5 and len({channel.groups for channel in plan.channels}) == 1
+    assert len(searched) == 1
 
 
 def test_overlap_is_for_gmis_with_all_roles():
