@@ -124,15 +124,41 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(sorted(unique, key=key))
 
 
+_ELSEWHERE = {
+    "clip_param": "clip",
+    "clip_range": "clip",
+    "desired_kl": "kl_target",
+    "ent_coef": "entropy",
+    "entropy_coef": "entropy",
+    "gae_lambda": "lam",
+    "gpu": "cuda",
+    "gpus": "devices",
+    "learning_rate": "lr",
+    "max_iterations": "iterations",
+    "n_steps": "horizon",
+    "num_gpus": "devices",
+    "num_learning_epochs": "epochs",
+    "num_mini_batches": "minibatches",
+    "num_steps": "horizon",
+    "num_steps_per_env": "horizon",
+    "value_loss_coef": "value_coef",
+    "vf_coef": "value_coef",
+}
+"""What other trainers (rsl_rl, Stable-Baselines3, rl_games) call it, to our name."""
+
+
 def closest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that ``name`` is probably a misspelling of, or None.
+    """The candidate that ``name`` is probably a misspelling of, or another program's name for; else None.
 
     A candidate counts when its edit distance is at most max(1, len(name) / 3) and something of the name is
     left; ties go to the first in alphabetical order.
     """
+    known = sorted(set(candidates))
+    if (here := _ELSEWHERE.get(name.lower())) in known:
+        return here
     limit = max(1, len(name) // 3)
     best: tuple[int, str] | None = None
-    for candidate in sorted(set(candidates)):
+    for candidate in known:
         if candidate == name or abs(len(candidate) - len(name)) > limit:
             continue
         distance = _edit_distance(name.lower(), candidate.lower(), limit)

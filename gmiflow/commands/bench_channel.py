@@ -59,6 +59,16 @@ target box {{
 """
 
 
+_MEANING = {
+    "direct": "collected in the slot that the other side reads, as runs do; only the slot's number is sent",
+    "packed": "one copy into the slot for each group of tensors, and one number",
+    "host": "the same through memory of the host, copied out of it again",
+    "per_tensor": "a ring for each tensor: a copy and a number for each",
+    "socket": "a message for each tensor over a Unix socket",
+}
+"""Ways of `gmiflow.runtime.comm.channel.measure`, in words."""
+
+
 @click.command(name="channel")
 @click.option(
     "--tasks",
@@ -90,7 +100,8 @@ def channel(tasks: str, device: str, across: bool, num_env: int, horizon: int, r
     if cuda and not hardware.gpus:
         raise click.UsageError("--device cuda: this machine has no NVIDIA GPU")
     if across and (device == "cpu" or not hardware.peer_access):
-        raise click.UsageError("--across: needs two NVIDIA GPUs that may write into each other's memory")
+        needed = "two NVIDIA GPUs that may write into each other's memory"
+        raise click.UsageError(f"--across: needs {needed}; {_found(hardware)}")
     size = {"num_env": num_env, "horizon": horizon}
     plans = {name: plan_of(name, **size, hardware=hardware, cuda=cuda, across=across) for name in names}
     rows = _measured(plans, rollouts)
@@ -98,6 +109,12 @@ def channel(tasks: str, device: str, across: bool, num_env: int, horizon: int, r
         raise SystemExit(1)
     written = {"text": table, "json": _json, "markdown": markdown}
     click.echo(written[output](rows), nl=False)
+
+
+def _found(hardware: Hardware) -> str:
+    """The GPUs of this machine, for a message."""
+    count = len(hardware.gpus)
+    return f"this machine has {count}" + (", and they may not" if count > 1 and not hardware.peer_access else "")
 
 
 def _task_names(tasks: str) -> list[str]:
@@ -167,7 +184,11 @@ def table(rows: Sequence[Crossing]) -> str:
             f"{row.low_s * 1e6:>10.1f} {row.high_s * 1e6:>10.1f} {row.bytes_per_s / 1e9:>8.2f} "
             f"{other.pipelined_s / row.pipelined_s:>7.2f} {other.lockstep_s / row.lockstep_s:>8.2f}"
         )
-    lines.append("us: of one rollout at a time; GB/s: with four under way; ratios: against `per_tensor`, of both")
+    lines.append(
+        "us: of one rollout at a time, the median, the lowest and the highest tenth; GB/s: with four under way"
+    )
+    lines.append("ratio, latency: how many times as fast as `per_tensor`, by GB/s and by us")
+    lines += [f"{way}: {_MEANING[way]}" for way in dict.fromkeys(row.way for row in rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -68,7 +68,8 @@ def answer(file: str, options: Options, asked: what_if.WhatIf, output: str = "te
         return _plain(compilation, hardware, options)
     assert compilation.workflow is not None
     base = compilation.workflow.target
-    wished = what_if.asked(options, asked, base)
+    other = compilation.checked.target(asked.value("target") or "")
+    wished = what_if.asked(options, asked, base, other)
     second = compile_file(file, wished, hardware=hardware, stop_after="check", require_workflow=True)
     _refuse_unknown_target(second.diagnostics, asked)
     _finish(second, output, known=compilation.diagnostics)

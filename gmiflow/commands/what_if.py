@@ -63,15 +63,16 @@ def parse(texts: Sequence[str]) -> WhatIf:
     return WhatIf(questions=tuple(questions.items()))
 
 
-def asked(options: Options, what_if: WhatIf, base: Target) -> Options:
+def asked(options: Options, what_if: WhatIf, base: Target, other: Target | None = None) -> Options:
     """The compiler's options for the answer.
 
-    Another target keeps the number of GPUs, unless `gpus` or the target's own arguments say otherwise.
+    Another target keeps the number of GPUs if it has any, unless `gpus` or the target's own arguments say otherwise.
 
     Args:
         options: of the plan that the question is about.
         what_if: the questions.
         base: target of that plan.
+        other: the target that is asked about, as it is declared, where that is known.
 
     Raises:
         click.UsageError: for `gpus` without GPUs.
@@ -84,6 +85,9 @@ def asked(options: Options, what_if: WhatIf, base: Target) -> Options:
                 f"--what-if gpus={what_if.value('gpus')}: target `{base.name}` is the CPU; "
                 "ask for --what-if target=NAME, too"
             )
+    elif other is not None and other.device == "cpu":
+        if what_if.value("gpus") is not None:
+            raise click.UsageError(f"--what-if gpus={what_if.value('gpus')}: target `{other.name}` is the CPU")
     elif base.device == "cuda" and "(" not in target and what_if.value("gpus") is None:
         overrides.append(("target.devices", str(base.devices)))
     overrides += [(_PATHS[name], value) for name, value in what_if.questions if name in _PATHS]

@@ -72,7 +72,7 @@ def _match_arguments(
     given: dict[str, Given] = {}
     ok = True
     for index, argument in enumerate(arguments):
-        if argument.name is None and not names:
+        if not names:
             report.add("E0210", f"`{called}` has no parameters", argument.span)
             ok = False
         elif argument.name is None:

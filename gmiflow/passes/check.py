@@ -81,6 +81,13 @@ class CheckResult:
         """Whether any diagnostic is an error."""
         return any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
+    def target(self, text: str) -> Target | None:
+        """The target that `--target` would mean by ``text``; None when it means none."""
+        wanted = parse_value(Source("--target", text)) if text else None
+        if self.model is None or wanted is None or isinstance(wanted, Diagnostic):
+            return None
+        return self.model.targets.choose(self.model.scope, wanted, {})
+
 
 def check(
     path: str,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+from gmiflow.diagnostics import closest
 from gmiflow.ir.workflow import Value
 from gmiflow.passes.mismatch import report_mismatch
 from gmiflow.passes.operators import (
@@ -238,9 +239,8 @@ def _call(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
     if name == "devices":
         return _devices(node, scope, report)
     if name not in FUNCTIONS:
-        report.unknown(
-            "E0201", f"unknown function `{name}`", node.callee.span, name, FUNCTIONS, what="the functions are"
-        )
+        known = [*FUNCTIONS, "devices"] if closest(name, ["devices"]) else FUNCTIONS
+        report.unknown("E0201", f"unknown function `{name}`", node.callee.span, name, known, what="the functions are")
         return None
     named = next((a for a in node.arguments if a.name is not None), None)
     wanted = "at least one argument" if name in ("min", "max") else "one argument"
@@ -274,6 +274,10 @@ def _of_list(node: ast.Call, name: str, numbers: Typed, report: Report) -> Typed
 
 
 def _devices(node: ast.Call, scope: Scope, report: Report) -> Typed | None:
+    named = next((argument for argument in node.arguments if argument.name is not None), None)
+    if named is not None:
+        report.add("E0210", "`devices` takes device indices without a name", named.span)
+        return None
     found = [evaluate(argument.value, scope, report, INT) for argument in node.arguments]
     indices = tuple(item.value for item in found if item is not None)
     if len(indices) < len(found):

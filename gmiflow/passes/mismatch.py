@@ -39,6 +39,8 @@ def report_mismatch(expression: ast.Expression, typed: Typed, expected: ValueTyp
 def _meant(expression: ast.Expression, typed: Typed, expected: ValueType) -> tuple[str, str | None]:
     """A note, or nothing, and what to write in place of the expression."""
     text, value, kind = expression.span.text, typed.value, typed.type.kind
+    if typed.is_auto and expected.kind in ("python", "devices"):  # no parameter is of such a type
+        return "", None
     if typed.is_auto:
         only = f"only a value of type `auto {expected}` may be `auto`"
         return f"{only}: a setting as a workflow's `num_env`, or a parameter declared `param x : auto {expected}`", None

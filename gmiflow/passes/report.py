@@ -55,11 +55,19 @@ class Report:
         )
 
     def unknown(
-        self, code: str, message: str, span: Span, name: str, candidates: Iterable[str], *, what: str = ""
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        name: str,
+        candidates: Iterable[str],
+        *,
+        what: str = "",
+        note: str = "",
     ) -> None:
-        """Add a diagnostic about a name that does not exist: "did you mean", or the list of what there is."""
+        """Add a diagnostic about a name that does not exist: ``note``, or "did you mean", or a list of all."""
         known = sorted(set(candidates))
-        notes, fixes = suggestion(span, name, known)
+        notes, fixes = suggestion(span, name, known) if not note else ((note,), ())
         if not notes and what and known:
             shown = ", ".join(f"`{candidate}`" for candidate in known[:12]) + (", ..." if len(known) > 12 else "")
             notes = (f"{what}: {shown}",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gmiflow.passes.evaluate import Scope, evaluate
@@ -151,8 +151,9 @@ def read_settings(
         if name not in specs:
             known = [*specs, *skip]
             report.unknown(
-                "E0209", f"{owner} has no setting `{name}`", setting.name.span, name, known, what="settings are"
-            )
+                "E0209", f"{owner} has no setting `{name}`", setting.name.span, name, known,
+                what="settings are", note=_home(name),
+            )  # fmt: skip
             continue
         if setting.block is not None and name != "mode":
             report.add("E0209", f"`{name}` takes no block", setting.block[0].span if setting.block else setting.span)
@@ -203,7 +204,15 @@ def split_body(
             name = statement.name.text
             if name not in sections:
                 message = f"{owner} has no section `{name}`"
-                report.unknown("E0209", message, statement.name.span, name, sections, what="sections are")
+                report.unknown(
+                    "E0209",
+                    message,
+                    statement.name.span,
+                    name,
+                    sections,
+                    what="sections are",
+                    note=_home(name, sign=True),
+                )
                 continue
             if name in seen:
                 first = [(seen[name], "first written here")]
@@ -218,6 +227,34 @@ def split_body(
         found[type(statement)].append(statement)
     return found
 
+
+def _home(name: str, *, sign: bool = False) -> str:
+    """Where something of that name belongs, for one who wrote it elsewhere; "" where there is no such thing.
+
+    Args:
+        name: of a setting or a section.
+        sign: say how a setting is written.
+    """
+    homes = [home for names, home in _PLACES if name in names]
+    if sign:
+        homes = [f"{home}, written with `=`" if home.startswith("a setting") else home for home in homes]
+    return f"`{name}` is {', or '.join(homes)}" if homes else ""
+
+
+_PLACES: tuple[tuple[Collection[str], str], ...] = (
+    (WORKFLOW, "a setting of a workflow"),
+    (("sizing", "place"), "a section of a workflow, written with braces"),
+    (("max_staleness",), "written behind a mode: `mode = async { max_staleness = 2 }`"),
+    (("deterministic",), "written behind a mode: `mode = serve { deterministic = true }`"),
+    (SIZING, "written in the section `sizing { ... }` of a workflow"),
+    (EDGE, "written in braces behind an edge of an `async` workflow"),
+    ((*TARGET, "base"), "a setting of a target"),
+    (STAGE, "written in braces behind a stage"),
+    (STAGE_TYPE, "a setting of a stage type"),
+    (("needs",), "a section of a stage type, written with braces"),
+    (NEEDS, "written in the section `needs { ... }` of a stage type"),
+)
+"""What there is, and where: for `_home`."""
 
 _STATEMENTS: dict[type[ast.Statement], str] = {
     ast.Setting: "a setting",

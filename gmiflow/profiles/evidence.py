@@ -69,9 +69,12 @@ def gather(
     """
     stored, stale = (_named(file, workflow, hardware), ()) if file is not None else _kept(workflow, hardware)
     if not searched(workflow):
-        if require and workflow.num_env == "auto":
+        if require and _open(workflow):
             mapping = workflow.target.mapping
-            raise EvidenceError(f"no profile decides sizes of mapping `{mapping}`", "give `num_env`, and `gmi_per_gpu`")
+            numbers = {"mp_dp": "`simulators` and `agents`", "ea_t": "`agents` and `trainers`"}.get(mapping, "`agents`")
+            raise EvidenceError(
+                f"no profile decides sizes of mapping `{mapping}`", f"give `num_env`, and `gmi_per_gpu` or {numbers}"
+            )
         return Evidence(stored=stored, stale=stale)
     measured = stored is not None and any(m.status == "ok" for m in stored.profile.measurements)
     if stored is None or not measured:
@@ -91,6 +94,13 @@ def gather(
         return Evidence(search=choose(space, stored.profile, algorithm), stored=stored)
     except ValueError as error:
         raise EvidenceError(f"{stored.path}: {error}") from error
+
+
+def _open(workflow: Workflow) -> bool:
+    """Whether defaults would decide the numbers of a split mapping."""
+    target = workflow.target
+    counts = (target.gmi_per_gpu, target.agents, target.simulators)
+    return workflow.num_env == "auto" or all(count == "auto" for count in counts)
 
 
 def _space(workflow: Workflow, hardware: Hardware) -> Space:

@@ -114,6 +114,9 @@ def test_a_gpu_that_is_not_there_is_not_measured(monkeypatch):
     done = CliRunner().invoke(command, ["channel", "--device", "cuda"])
     assert done.exit_code == 2
     assert "no NVIDIA GPU" in done.output
+    done = CliRunner().invoke(command, ["channel", "--across"])
+    assert done.exit_code == 2
+    assert "two NVIDIA GPUs that may write into each other's memory; this machine has 0" in done.output
 
 
 def test_the_names_of_task_groups():
@@ -141,6 +144,8 @@ def test_the_table_compares_with_one_message_per_tensor():
         Crossing(way="per_tensor", lockstep_s=8e-6, pipelined_s=3e-6, **common),
     ]
     assert table(rows).splitlines()[1].split()[-3:] == ["1.00", "3.00", "4.00"]
+    explained = [line.partition(":")[0] for line in table(rows).splitlines()[-2:]]
+    assert explained == ["packed", "per_tensor"]  # what was measured, and nothing else
 
 
 def test_the_markdown_table_has_a_line_for_each_task():

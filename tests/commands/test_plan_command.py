@@ -134,6 +134,13 @@ class TestQuestions:
         assert data["target"]["gpu"] == "NVIDIA H100 80GB HBM3"
         assert data["target"]["devices"] == 4
 
+    def test_a_cpu_has_no_number_of_gpus_to_keep(self):
+        train = ("-w", "train", "--target", "h200(gpus = 2)", "--what-if", "target=cpu")
+        data = json.loads(call(ANT, *train, "--format", "json").stdout)
+        assert (data["target"]["device"], data["target"]["devices"]) == ("cpu", 1)
+        assert not {"span", "said"} & data["target"].keys()  # places in files are nobody's business
+        assert "target `cpu` is the CPU" in call(ANT, *train, "--what-if", "gpus=2", code=2).stderr
+
     def test_questions_combine(self):
         asked = ("--what-if", "gpus=2", "--what-if", "target=a100", "--what-if", "num_env=6400")
         data = json.loads(ant(*asked, "--format", "json").stdout)

@@ -121,7 +121,11 @@ def test_sarif():
         ("ab", ["cd"], None),
         ("ab", ["ac"], "ac"),
         ("abc", ["axy"], None),
-        ("learning_rate", ["lr"], None),
+        ("learning_rate", ["lr"], "lr"),  # as other trainers call it
+        ("step_size", ["lr"], None),
+        ("gpu", ["cpu", "cuda"], "cuda"),
+        ("gpus", ["devices", "gpu"], "devices"),
+        ("gpu", ["gpus"], "gpus"),
         ("x", [], None),
         ("x", ["x"], None),
         ("aa", ["ac", "ab"], "ab"),

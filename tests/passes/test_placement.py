@@ -264,6 +264,15 @@ def test_pairs_need_as_many_devices():
     ]
 
 
+def test_devices_are_numbers_without_a_name():
+    problem = problem_of("learner = devices(gpu = 1)")
+    assert (problem.code, problem.message) == ("E0210", "`devices` takes device indices without a name")
+    problem = problem_of("learner = device(1)")
+    assert (problem.code, problem.notes) == ("E0201", ("did you mean `devices`?",))
+    problem = problem_of("learner = auto")
+    assert (problem.code, problem.notes) == ("E0301", ())  # no parameter is of this type, so none may be `auto`
+
+
 def test_a_device_is_named_once():
     problem = problem_of("learner = devices(0, 1, 1)")
     assert (problem.code, problem.message) == ("E0210", "`devices` is given device 1 twice")

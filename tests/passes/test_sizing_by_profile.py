@@ -138,6 +138,10 @@ def test_sizes_of_a_split_mapping_are_not_decided_by_a_profile():
     split = ("target.mapping=e_at", "target.gmi_per_gpu=2")
     (problem,) = compiled("num_env=auto", *split, require_profile=True).diagnostics
     assert (problem.code, problem.message) == ("E0507", "no profile decides sizes of mapping `e_at`")
+    assert problem.notes == ("give `num_env`, and `gmi_per_gpu` or `agents`",)
+    (problem,) = compiled("num_env=64", split[0], require_profile=True).diagnostics  # how many pairs is open
+    assert problem.notes == ("give `num_env`, and `gmi_per_gpu` or `agents`",)
+    assert not compiled("num_env=64", *split, require_profile=True).diagnostics
     done = compiled("num_env=auto", *split)
     assert not done.diagnostics
     assert dict(done.sized.origins)["num_env"] == "default: sizes of mapping `e_at` are not searched"
