@@ -12,17 +12,17 @@ from typing import TypeAlias
 
 from safetensors import SafetensorError, safe_open
 
-from gmiflow.runtime.checkpoint_meta import CheckpointMeta
+from gmiflow.runtime.checkpoint_meta import TAKE_ANOTHER, CheckpointMeta
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, GMIError, error
 from gmiflow.runtime.run_directory import TRAINER, environments_file
 
-__all__ = ["Shapes", "another_policy", "read_shapes", "require_environments", "require_whole"]
+__all__ = ["Shapes", "another_policy", "differences", "read_shapes", "require_environments", "require_whole"]
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shape of each tensor, by its name."""
 
 _SHOWN = 4
-"""How many differences between two policies are told."""
+"""How many differences are told."""
 
 
 def read_shapes(path: Path) -> Shapes:
@@ -33,14 +33,14 @@ def read_shapes(path: Path) -> Shapes:
     """
     if not os.path.isfile(path):  # a pipe would wait for its writer
         what = "it is not a file" if os.path.lexists(path) else "there is no such file"
-        raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be read: {what}")
+        raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be read: {what}", TAKE_ANOTHER)
     try:
         with safe_open(path, "numpy") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except OSError as problem:
         raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be read: {problem.strerror or problem}") from problem
     except SafetensorError as problem:
-        raise error(CHECKPOINT_UNUSABLE, f"{path} is damaged or cut off", str(problem)) from problem
+        raise error(CHECKPOINT_UNUSABLE, f"{path} is damaged or cut off", str(problem), TAKE_ANOTHER) from problem
 
 
 def require_whole(checkpoint: Path, meta: CheckpointMeta) -> None:
@@ -59,6 +59,7 @@ def require_environments(checkpoint: Path, meta: CheckpointMeta, training: str, 
         raise error(
             CHECKPOINT_UNUSABLE,
             f"the checkpoint {checkpoint} has {meta.num_env} environments, but {training} has {num_env}",
+            f"a run goes on with the environments that it began with: num_env = {meta.num_env}",
         )
 
 
@@ -71,6 +72,15 @@ def another_policy(checkpoint: Path, saved: Shapes, here: Shapes, *reasons: str)
         here: those of the policy that is to take its place.
         reasons: what is known of the cause, one sentence each.
     """
+    shown = differences(saved, here)
+    if not shown:
+        return None
+    hint = "the agent has to be built with the parameters that it was trained with, for a simulator of the same sizes"
+    return error(CHECKPOINT_UNUSABLE, f"the policy in {checkpoint} is another one", *reasons, *shown, hint)
+
+
+def differences(saved: Shapes, here: Shapes) -> list[str]:
+    """What tensors of a checkpoint are not as those that are to take their values: a few clauses; none when all are."""
     found = [f"`{name}` is in the checkpoint alone" for name in saved if name not in here]
     found += [f"`{name}` is not in the checkpoint" for name in here if name not in saved]
     found += [
@@ -78,8 +88,4 @@ def another_policy(checkpoint: Path, saved: Shapes, here: Shapes, *reasons: str)
         for name in here
         if name in saved and saved[name] != here[name]
     ]
-    if not found:
-        return None
-    shown = found if len(found) <= _SHOWN else [*found[: _SHOWN - 1], f"and {len(found) - _SHOWN + 1} more"]
-    hint = "the agent has to be built with the parameters that it was trained with, for a simulator of the same sizes"
-    return error(CHECKPOINT_UNUSABLE, f"the policy in {checkpoint} is another one", *reasons, *shown, hint)
+    return found if len(found) <= _SHOWN else [*found[: _SHOWN - 1], f"and {len(found) - _SHOWN + 1} more"]

@@ -10,9 +10,11 @@ from typing import Any, cast
 from gmiflow.runtime.failure import CHECKPOINT_UNUSABLE, error
 from gmiflow.runtime.run_directory import META
 
-__all__ = ["CheckpointMeta", "read_meta"]
+__all__ = ["TAKE_ANOTHER", "CheckpointMeta", "read_meta"]
 
 VERSION = 1
+TAKE_ANOTHER = "take another one of the run: those that are whole are in its `checkpoints`"
+"""What to do about a checkpoint that cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +48,14 @@ def read_meta(path: Path) -> CheckpointMeta:
     try:
         data: object = json.loads((path / META).read_text())
     except (OSError, ValueError, RecursionError) as problem:
-        raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: {problem}") from problem
+        raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: {problem}", TAKE_ANOTHER) from problem
     version = data.get("version") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType]
     if _is_whole(version) and version != VERSION:
-        raise error(CHECKPOINT_UNUSABLE, f"{path} has checkpoint version {version}, not {VERSION}")
+        raise error(CHECKPOINT_UNUSABLE, f"{path} has checkpoint version {version}, not {VERSION}", TAKE_ANOTHER)
     if problems := _mistakes(data):
-        raise error(CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: in {META} {problems[0]}", *problems[1:])
+        raise error(
+            CHECKPOINT_UNUSABLE, f"{path} is not a checkpoint: in {META} {problems[0]}", *problems[1:], TAKE_ANOTHER
+        )
     values = cast("dict[str, Any]", data)
     return CheckpointMeta(**{**values, "slices": tuple((o, n) for o, n in values["slices"])})
 

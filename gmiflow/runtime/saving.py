@@ -21,6 +21,7 @@ from gmiflow.runtime.context import GMIContext
 from gmiflow.runtime.execution.episodes import EpisodeStatistics
 from gmiflow.runtime.messages import Saved
 from gmiflow.runtime.reporter import Reporter
+from gmiflow.runtime.restoring import restore
 from gmiflow.runtime.run_directory import POLICY, TRAINER, RunDirectory
 from gmiflow.runtime.stages import Stages
 
@@ -122,15 +123,17 @@ class SavingRuntime(ABC):
         reader = CheckpointReader(context.resume)
         reader.require(context.training.name, context.training.num_env)
         reader.restore_policy(stages.policy)
+        names = {plan.role: plan.name for plan in context.training.stages}
+        origin = str(reader.path)
         if stages.trainer is not None:
-            stages.trainer.load_state_dict(reader.shared(TRAINER))
+            restore(stages.trainer, reader.shared(TRAINER), names["trainer"], origin)
         parts = reader.environments(context.gmi.env_offset, context.gmi.num_env)
-        stages.agent.load_state_dict(parts.get("agent", {}))
+        restore(stages.agent, parts.get("agent", {}), names["agent"], origin)
         self.iteration = self._saved_iteration = self._reported = reader.meta.iteration
         simulator = parts.get("simulator")
         if not simulator:
             return False
-        stages.simulator.load_state_dict(simulator)
+        restore(stages.simulator, simulator, names["simulator"], origin)
         self._episodes.load_state_dict(parts["episodes"])
         return True
 

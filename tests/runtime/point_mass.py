@@ -73,6 +73,16 @@ class PointMass(Simulator):
         return {"overflows": 0}
 
 
+class RenamedMass(PointMass):
+    """Keeps the same under other names."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {f"own_{name}": value for name, value in super().state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict({name: state[f"own_{name}"] for name in super().state_dict()})
+
+
 class JoinableMass(PointMass):
     """May be shared by several trainings: its clock is one per environment, as is the rest of its state."""
 
@@ -195,6 +205,16 @@ class Learner(Trainer):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self.momentum.copy_(state["momentum"])
         self.updates.copy_(state["updates"])
+
+
+class WiderLearner(Learner):
+    """Keeps one number more in its momentum."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {**super().state_dict(), "momentum": torch.cat([self.momentum, torch.zeros(1)])}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict({**state, "momentum": state["momentum"][:-1]})
 
 
 class Slow(PointMass):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,31 @@ def test_a_resumed_run_learns_what_an_uninterrupted_one_learns(tmp_path: Path, m
     together, _ = ran(launch_plan(training_plan(), gmis=1), resume=tmp_path / "first")
     for name, value in weights_of(together[0]).items():
         torch.testing.assert_close(value, weights_of(straight[-1])[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("saved", "changed", "refusal"),
+    [
+        ("dp_only", {"simulator": "RenamedMass"}, "the state of sim in .* is that of another stage"),
+        ("e_at", {"simulator": "RenamedMass"}, "the state of sim in the checkpoint is that of another stage"),
+        ("ea_t", {"trainer": "WiderLearner"}, "the state of learner in .* is that of another stage"),
+    ],
+)
+def test_the_state_of_another_stage_is_no_failure_of_the_stage(
+    tmp_path: Path, saved: str, changed: dict[str, str], refusal: str
+) -> None:
+    def plan(**changes: Any) -> LaunchPlan:
+        training = training_plan(iterations=1, **changes)
+        if saved == "ea_t":
+            return split_plan(training, agents=1, trainers=1)
+        return launch_plan(training, gmis=1) if saved == "dp_only" else apart_plan(training, saved)
+
+    ran(plan(), run_dir=tmp_path)
+    _, _, errors = run_in_threads(plan(**changed), resume=tmp_path)
+    found = [problem.failure for problem in errors if isinstance(problem, GMIError) and problem.failure.code == "E0707"]
+    assert len(found) == 1 and re.search(refusal, found[0].message), errors
+    ran(plan(**changed), run_dir=tmp_path / "own")
+    ran(plan(**changed), resume=tmp_path / "own")
 
 
 def test_a_stop_ends_all_at_one_iteration() -> None:

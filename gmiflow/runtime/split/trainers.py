@@ -21,6 +21,7 @@ from gmiflow.runtime.execution.consume import ConsumerExecution
 from gmiflow.runtime.execution.statistics import StatisticsQueue
 from gmiflow.runtime.failure import DIVERGED, error
 from gmiflow.runtime.messages import Done, Progress, Ready, Saved
+from gmiflow.runtime.restoring import restore
 from gmiflow.runtime.run_directory import POLICY, TRAINER
 from gmiflow.runtime.stages import build_trainer
 
@@ -201,7 +202,8 @@ class TrainerRuntime(GMIRuntime):
         reader = CheckpointReader(context.resume)
         reader.require(context.training.name, context.training.num_env)
         reader.restore_policy(self._trained)
-        self._trainer.load_state_dict(reader.shared(TRAINER))
+        trainer = next(plan.name for plan in context.training.stages if plan.role == "trainer")
+        restore(self._trainer, reader.shared(TRAINER), trainer, str(reader.path))
         self.iteration = self._saved_iteration = self._reported = reader.meta.iteration
         return True
 

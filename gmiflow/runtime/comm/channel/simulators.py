@@ -23,6 +23,7 @@ from gmiflow.runtime.comm.channel.steps import STEP_YIELDS, Slot, ports_of, resu
 from gmiflow.runtime.comm.shared_memory import scarce
 from gmiflow.runtime.execution.rollout import Field, Routes
 from gmiflow.runtime.execution.types import fits
+from gmiflow.runtime.restoring import restore
 from gmiflow.runtime.turn import Turn
 
 __all__ = ["RemoteSimulator", "SimulatorSeat"]
@@ -138,6 +139,7 @@ class SimulatorSeat:
         self._first = [wire.field for wire in wires_of(training, routes.simulator)]
         self._outputs = list({field.label: field for field in (*self._first, *results_of(training))}.values())
         self._state = link.ring.beside(".state")
+        self._name = routes.simulator
         self.steps = 0
         self.ended = False
         self.wait_s = 0.0
@@ -179,7 +181,7 @@ class SimulatorSeat:
             case _Command.SAVE:
                 _write(self._state, simulator.state_dict())
             case _Command.LOAD:
-                simulator.load_state_dict(_read(self._state))
+                restore(simulator, _read(self._state), self._name, "the checkpoint")
             case _Command.RESET:
                 self._show(self._first, simulator.reset())
             case _Command.OBSERVE:
