@@ -103,5 +103,6 @@ TITLES: Final[dict[str, str]] = {
     "W0504": "rollouts of one step",
     "W0505": "minibatches are small",
     "W0506": "few environments for a GPU",
+    "W0507": "number without effect",
 }
 """Code to title. Numbers are never reused."""

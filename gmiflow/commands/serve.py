@@ -104,7 +104,8 @@ def _server(run: Path, token: str, options: dict[str, Any]) -> PolicyServer:
         )
         observation, action = sizes(run, options["training"], runners[0])
     except GMIError as failure:
-        finish([Diagnostic(code=failure.failure.code, message=failure.failure.message, span=None)])
+        told = failure.failure
+        finish([Diagnostic(code=told.code, message=told.message, span=None, notes=told.notes)])
         raise SystemExit(1) from failure
     terms = Terms(observation, action, options["max_rows"], options["max_in_flight"])
     clients = _affordable_clients(options["max_clients"])

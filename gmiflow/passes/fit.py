@@ -8,6 +8,7 @@ from typing import cast
 
 from gmiflow.diagnostics import Edit, Fix
 from gmiflow.ir.workflow import Component, Stage, Workflow
+from gmiflow.passes.effect import check_effect
 from gmiflow.passes.groups import stated_groups
 from gmiflow.passes.placement import group_devices
 from gmiflow.passes.report import Report
@@ -43,6 +44,7 @@ def check_fit(workflow: Workflow, checked: CheckedWorkflow, report: Report) -> N
         _check_needs(workflow, component, index, report)
     _check_count(workflow, report)
     _check_shards(workflow, span, report)
+    check_effect(workflow, report)
 
 
 def _check_minibatches(workflow: Workflow, component: Component, checked: CheckedWorkflow, report: Report) -> None:

@@ -85,7 +85,10 @@ def read_plan(path: Path) -> tuple[Path, LaunchPlan]:
     """
     folder = next((place for place in (path, *path.parents) if (place / "plan.json").is_file()), None)
     if folder is None:
-        raise error(CHECKPOINT_UNUSABLE, f"{path} is neither a run directory nor a checkpoint in one")
+        runs = sorted(plan.parent for plan in path.glob("*/plan.json"))
+        newest = max(runs, key=lambda run: (run.stat().st_mtime, run), default=None)
+        notes = [f"it holds {len(runs)} of them; the newest is {newest}"] if newest is not None else []
+        raise error(CHECKPOINT_UNUSABLE, f"{path} is neither a run directory nor a checkpoint in one", *notes)
     try:
         return folder, LaunchPlan.from_json((folder / "plan.json").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, PlanError) as problem:

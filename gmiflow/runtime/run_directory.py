@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -96,6 +97,19 @@ def find_checkpoint(path: Path, training: str) -> Path:
     raise error(CHECKPOINT_UNUSABLE, message, *_what_is_there(path))
 
 
+_SERVED = "a workflow that serves keeps none: name the run whose policy it served"
+
+
+def _serves(plan: Path) -> bool:
+    """Whether a plan, if there is one, is of a workflow without a trainer."""
+    try:
+        data = json.loads(plan.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    trainings = data.get("trainings") if isinstance(data, dict) else None
+    return isinstance(trainings, list) and any(isinstance(t, dict) and t.get("mode") == "serve" for t in trainings)
+
+
 def _what_is_there(path: Path) -> list[str]:
     """Why no checkpoint was found, where that can be told."""
     if not os.path.lexists(path):
@@ -104,5 +118,5 @@ def _what_is_there(path: Path) -> list[str]:
         return ["it is a file: name a run directory, or the folder of a checkpoint in one"]
     others = sorted(link.parent.name for link in path.glob("checkpoints/*/last") if (link / META).is_file())
     if not others:
-        return []
+        return [_SERVED] if _serves(path / "plan.json") else []
     return [f"it has those of {', '.join(others)}: name one, for example {path / 'checkpoints' / others[0] / 'last'}"]

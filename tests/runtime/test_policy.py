@@ -16,6 +16,7 @@ from gmiflow.runtime import load_policy
 from gmiflow.runtime.checkpoint import CheckpointReader
 from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.launch import run_plan
+from gmiflow.runtime.run_directory import find_checkpoint
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +64,23 @@ def test_mistakes_are_named(run, place, training, words):
     with pytest.raises(GMIError, match=re.escape(words)) as raised:
         load_policy(run / place, training=training)
     assert raised.value.failure.code == "E0707"
+
+
+def test_a_folder_of_runs_names_the_newest(run):
+    with pytest.raises(GMIError) as raised:
+        load_policy(run.parent)
+    assert raised.value.failure.notes == (f"it holds 1 of them; the newest is {run}",)
+
+
+def test_what_serves_keeps_no_policy(tmp_path):
+    (tmp_path / "plan.json").write_text('{"trainings": [{"name": "serve", "mode": "serve"}]}')
+    with pytest.raises(GMIError, match="there is no checkpoint of the training serve") as raised:
+        find_checkpoint(tmp_path, "serve")
+    assert raised.value.failure.notes == ("a workflow that serves keeps none: name the run whose policy it served",)
+    (tmp_path / "plan.json").write_text("[")
+    with pytest.raises(GMIError) as raised:
+        find_checkpoint(tmp_path, "serve")
+    assert raised.value.failure.notes == ()
 
 
 def test_weights_of_another_policy_are_refused_with_both_sizes(run):

@@ -241,7 +241,7 @@ def test_mistakes_are_told_without_a_traceback(run, tmp_path):
     short = tmp_path / "token"
     short.write_text("short\n")
     cases = {
-        (str(tmp_path),): (1, "E0707"),
+        (str(run.parent),): (1, f"it holds 1 of them; the newest is {run}"),
         (str(run), "--training", "other"): (1, "E0707"),
         (str(run), "--token-file", str(short)): (2, "16 to 512 characters"),
         (str(run), "--socket", str(tmp_path / ("x" * 120))): (2, "too long for a Unix socket"),
