@@ -41,13 +41,13 @@ def check_effect(workflow: Workflow, report: Report) -> None:
     for name, value in values.items():
         if value != "auto" and name in target.said and (reason := _why_not(name, mapping, workflow.mode)):
             message, note = reason
-            report.add("W0507", message, target.said[name], severity="warning", notes=[note] if note else [])
+            report.add("W0507", message, target.said[name], severity="warning", notes=[note])
 
 
 def _why_not(name: str, mapping: Template, mode: ModeKind) -> tuple[str, str] | None:
     """Why a number has no effect, and what would give it one; None where it has."""
     if name == "trainers" and mode == "serve":
-        return f"`{name}` has no effect: a `serve` workflow has no trainer", ""
+        return f"`{name}` has no effect: a `serve` workflow has no trainer", "it has `simulators` and `agents`"
     if name in _USED[mapping]:
         return None
     parts = _PARTS_SIMULATORS[mode] if name == "simulators" else _PARTS[mode]

@@ -43,7 +43,7 @@ target box {{ base = targets.h200(gpus = 2), {target} }}
         ("simulators = 2", "sync", [("simulators", "2", "`mapping = e_at` parts them, or `place`")]),
         ("mapping = ea_t, simulators = 2", "sync", [("simulators", "2", "`mapping = e_at` parts them, or `place`")]),
         ("agent_share = 60 %", "serve", [("agent_share", "60 %", "`mapping = mp_dp` parts them, or `place`")]),
-        ("mapping = dp_mp, trainers = 2", "serve", [("trainers", "2")]),
+        ("mapping = dp_mp, trainers = 2", "serve", [("trainers", "2", "it has `simulators` and `agents`")]),
         ("mapping = ea_t, agents = 2, trainers = 2, agent_share = 60 %", "sync", []),
         ("mapping = mp_dp, agents = 1, simulators = 2, agent_share = 60 %", "serve", []),
         ("agents = auto, gmi_per_gpu = 2", "sync", []),
