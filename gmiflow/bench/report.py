@@ -179,7 +179,7 @@ def draw(rows: Iterable[Row], path: Path) -> None:
         sides = [group for group in groups if group.task == task]
         _draw_task(left, sides, 0, "wall clock of the iterations (s)")
         _draw_task(right, sides, 1, "environment steps")
-        left.legend(frameon=False, fontsize="small", loc="lower right")
+        left.legend(frameon=False, fontsize="small", loc="best")
     figure.savefig(path, metadata={"Software": None})
 
 
@@ -196,7 +196,7 @@ def draw_against_steps(rows: Iterable[Row], path: Path) -> None:
     grid = figure.subplots(lines, 2, squeeze=False).flat
     for axes, task in zip(grid, tasks, strict=False):
         _draw_task(axes, [group for group in groups if group.task == task], 1, "environment steps")
-        axes.legend(frameon=False, fontsize="small", loc="lower right")
+        axes.legend(frameon=False, fontsize="small", loc="best")
     for axes in grid[len(tasks) :]:
         axes.set_axis_off()
     figure.savefig(path, metadata={"Software": None})
