@@ -18,6 +18,7 @@ from gmiflow.passes.templates import groups_of
 from gmiflow.pipeline import Compilation
 from gmiflow.plan import Template
 from gmiflow.profiles.model import LINKS, Projected, Roles, rank
+from gmiflow.profiles.volumes import bytes_text
 
 TABLE_WIDTH = 140
 
@@ -127,7 +128,7 @@ def _text(mapped: MappedWorkflow, roles: Roles, lines: Sequence[Line], grounds: 
             line.template,
             f"{line.resource:.2f}",
             seconds(line.seconds),
-            _size(line.com_bytes),
+            bytes_text(line.com_bytes),
             seconds(line.com_s),
             f"{line.rate:.3g}",
             f"{line.relative:.3f}x",
@@ -178,10 +179,3 @@ def _data(mapped: MappedWorkflow, roles: Roles, lines: Sequence[Line], grounds: 
 def _mark(origin: str) -> str:
     """What `explain` measured before is cached."""
     return "cached" if origin == "measured" else "modelled"
-
-
-def _size(count: float) -> str:
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit * 0.9995:
-            return f"{count / unit:.3g} {name}"
-    return f"{count:.0f} B"

@@ -27,8 +27,6 @@ from gmiflow.tasks.base import Task
 Act = Callable[[Tensor], Tensor]
 """From observations, f32 [num_env, O], to actions, f32 [num_env, A]."""
 
-STRATUM = 16
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
@@ -128,7 +126,7 @@ def make_simulator(
             env_offset=0,
             num_env_total=num_env,
             horizon=training.horizon,
-            stratum=math.gcd(STRATUM, num_env),
+            stratum=math.gcd(training.stratum, num_env),
             seed=seed,
             params=plan.params,
             shapes=plan.shapes,

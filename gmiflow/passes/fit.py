@@ -16,12 +16,11 @@ from gmiflow.passes.settings import MAX_GMIS
 from gmiflow.passes.templates import groups_of
 from gmiflow.passes.workflows import CheckedWorkflow
 from gmiflow.plan import Role
+from gmiflow.profiles.defaults import STRATUM
 from gmiflow.profiles.pairs import are_paired, beside_pairs, leaves_pairs, stated_pairs
 from gmiflow.source import Span
 from gmiflow.syntax import ast
 
-STRATUM = 16
-"""Consecutive environments whose samples are permuted together (see `passes.sizing`)."""
 PAIRS = "pairs of GMIs"
 """Who shares the environments where each GMI that simulates has one that acts for it."""
 
@@ -99,7 +98,7 @@ def _check_place(workflow: Workflow, stage: Stage, report: Report) -> None:
 
 def _elsewhere(workflow: Workflow, stage: Stage) -> list[str]:
     """How to compile a file whose stages are on more devices than the target has."""
-    most = max(device for s in (s for c in workflow.components for s in c.stages) for device in s.place or (0,))
+    most = max(device for c in workflow.components for s in c.stages for device in s.place or ())
     parameter = f"{stage.name}_device"
     return [
         f"a target of {most + 1} GPUs has it, for example `targets.h200(gpus = {most + 1})`; the CPU is one device",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gmiflow.diagnostics import Diagnostic, DiagnosticError
 from gmiflow.ir.mapped import MappedWorkflow
 from gmiflow.ir.workflow import Component, Target, Workflow
-from gmiflow.profiles.defaults import MAX_GMIS
+from gmiflow.profiles.defaults import MAX_SEARCHED_GMIS
 
 __all__ = [
     "one_per_core",
@@ -84,7 +84,7 @@ def _default_groups(workflow: Workflow, cores: int, origins: list[tuple[str, str
 
 def share_of_cores(workflow: Workflow, cores: int) -> int:
     """GMIs of one training when every core gets one."""
-    return min(cores, MAX_GMIS) // len(workflow.components)
+    return min(cores, MAX_SEARCHED_GMIS) // len(workflow.components)
 
 
 def one_per_core(cores: int) -> str:

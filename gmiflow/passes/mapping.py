@@ -28,7 +28,7 @@ from gmiflow.profiles.model import (
     roles_from,
     templates_of,
 )
-from gmiflow.profiles.volumes import volumes_of
+from gmiflow.profiles.volumes import bytes_text, volumes_of
 
 if TYPE_CHECKING:
     from gmiflow.profiles.workload import Measurement
@@ -161,12 +161,12 @@ def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -
     clause = f"modelled at {item.rate / own.rate:.3f} times `{own.template}` from {times} times of the roles"
     more = item.com_bytes - own.com_bytes
     if more > 0:
-        crossing = f"{_size(more)} more cross between GMIs in an iteration"
+        crossing = f"{bytes_text(more)} more cross between GMIs in an iteration"
         spent_s = item.com_s - own.com_s
         clause += f": {crossing}"
         clause += f", which takes {1e3 * spent_s:.2g} ms" if spent_s > 0 else ", but at fewer times"
     elif more < 0:
-        clause += f": {_size(-more)} less cross between GMIs in an iteration"
+        clause += f": {bytes_text(-more)} less cross between GMIs in an iteration"
     clauses = [clause]
     if workflow.target.mapping != "auto" and not workflow.parted and own.template != "dp_only":
         clauses.insert(0, f"the target asks for `{own.template}`")
@@ -177,15 +177,6 @@ def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -
     if item.template not in SUPPORTED[workflow.mode]:
         clauses.append(_WHY_NOT[item.template])
     return "; ".join(clauses)
-
-
-def _size(count: float) -> str:
-    """Bytes, in the unit that leaves a number below a thousand."""
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 def _apart(stages: tuple[Stage, Stage]) -> str:

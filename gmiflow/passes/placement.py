@@ -120,13 +120,11 @@ def require_matching(
 
 def counted(groups: Sequence[Sequence[Role]], sizes: Sequence[int]) -> str:
     """GMIs of each group in words: "2 that collect, 1 that trains"."""
-    return ", ".join(
-        f"{count}{'s' if size == 1 else ''}" for count, size in zip(_counts(groups, sizes), sizes, strict=True)
-    )
+    return ", ".join(_counts(groups, sizes))
 
 
 def _counts(groups: Sequence[Sequence[Role]], sizes: Sequence[int]) -> list[str]:
-    return [f"{size} that {_verb(group)}" for size, group in zip(sizes, groups, strict=True)]
+    return [f"{size} that {_verb(group)}{'s' if size == 1 else ''}" for size, group in zip(sizes, groups, strict=True)]
 
 
 def _verb(group: Sequence[Role]) -> str:

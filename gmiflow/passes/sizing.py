@@ -22,7 +22,7 @@ from gmiflow.passes.joint import join
 from gmiflow.passes.placement import counted, group_devices, require_matching
 from gmiflow.passes.slicing import crowds, cut_slices
 from gmiflow.plan import Backend, Execution, Template
-from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
+from gmiflow.profiles.defaults import MAX_SEARCHED_GMIS, REFERENCE, STRATUM, devices_of
 
 if TYPE_CHECKING:
     from gmiflow.ir.search import Search
@@ -120,8 +120,9 @@ def _gmi_per_gpu(workflow: Workflow, cores: int, origins: list[tuple[str, str]])
         origins.append(("gmi_per_gpu", "default: what gradients are applied to is shared by mapping `ea_t` alone"))
         return 1
     if workflow.target.device == "cpu":
-        share = max(1, min(cores, MAX_GMIS) // len(workflow.components))
-        strata = _num_env(workflow, []) // math.gcd(STRATUM, _num_env(workflow, []))
+        share = max(1, min(cores, MAX_SEARCHED_GMIS) // len(workflow.components))
+        num_env = _num_env(workflow, [])
+        strata = num_env // math.gcd(STRATUM, num_env)
         origins.append(("gmi_per_gpu", f"default: one GMI per core ({cores} cores)"))
         return max(1, min(share, strata))
     origins.append(("gmi_per_gpu", "default: not sliced until a profile says that slicing pays"))

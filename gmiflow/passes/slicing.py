@@ -139,8 +139,6 @@ def _ranges(
 def _parts(num_env: int, stratum: int, count: int, pools: int) -> list[tuple[int, int]]:
     """Environments cut into ``pools`` ranges, of which each of ``count`` gets some whole ones, side by side."""
     ranges = cut(num_env, stratum, pools)
-    if pools == count:
-        return ranges
     return [
         (ranges[first][0], sum(size for _, size in ranges[first : first + members]))
         for first, members in cut(pools, 1, count)

@@ -7,8 +7,8 @@ from gmiflow.ir.workflow import Component, Workflow
 STRATUM = 16
 """Consecutive environments whose samples are permuted together (CONTRACT, "Slice invariance")."""
 
-MAX_GMIS = 10
-"""The paper's Algorithm 1 searches 10 down to 1 GMIs per GPU."""
+MAX_SEARCHED_GMIS = 10
+"""The paper's Algorithm 1 searches 10 down to 1 GMIs per GPU; a plan may be given more."""
 
 REFERENCE = {"cpu": 256, "cuda": 4096}
 """Environments per device where the search starts, and what `num_env = auto` becomes without a profile."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from gmiflow.ir.search import Candidate, Point
 from gmiflow.plan import Execution
-from gmiflow.profiles.defaults import MAX_GMIS
+from gmiflow.profiles.defaults import MAX_SEARCHED_GMIS
 from gmiflow.profiles.estimate import Row, row_of
 from gmiflow.profiles.ranking import best_of, simplicity
 from gmiflow.profiles.space import Space
@@ -184,5 +184,5 @@ def _spread(space: Space) -> list[int]:
     rest = [gmis for gmis in space.gmis if gmis > max(1, space.gmis[0])]
     if not rest:
         return []
-    per_core = {gmis for gmis in rest if space.device == "cpu" and gmis == min(space.own_cores, MAX_GMIS)}
+    per_core = {gmis for gmis in rest if space.device == "cpu" and gmis == min(space.own_cores, MAX_SEARCHED_GMIS)}
     return sorted({rest[0], min(rest, key=lambda gmis: (abs(gmis - 4), gmis)), *per_core})

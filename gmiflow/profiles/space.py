@@ -12,7 +12,7 @@ from gmiflow.ir.search import Objective, Point
 from gmiflow.ir.workflow import Auto, Component, Workflow
 from gmiflow.plan import Backend, Execution, Template
 from gmiflow.profiles.calibration import CollectiveProfile, built_in
-from gmiflow.profiles.defaults import MAX_GMIS, REFERENCE, STRATUM, devices_of
+from gmiflow.profiles.defaults import MAX_SEARCHED_GMIS, REFERENCE, STRATUM, devices_of
 from gmiflow.profiles.pairs import are_paired, beside_pairs, stated_pairs
 from gmiflow.profiles.volumes import gradient_bytes, reductions
 
@@ -177,13 +177,17 @@ def _gmis(workflow: Workflow, cores: int, trainings: int) -> tuple[int, ...]:
         return (given,)
     if are_paired(workflow):
         apart = beside_pairs(workflow)
-        most = MAX_GMIS if workflow.target.device == "cuda" else max(2 + apart, min(cores // trainings, MAX_GMIS))
+        most = (
+            MAX_SEARCHED_GMIS
+            if workflow.target.device == "cuda"
+            else max(2 + apart, min(cores // trainings, MAX_SEARCHED_GMIS))
+        )
         return tuple(range(2 + apart, most + 1, 2))
     least = 1 if workflow.target.mapping in ("auto", "dp_only") else 2
     if workflow.target.device == "cuda":
-        return tuple(range(least, MAX_GMIS + 1))
+        return tuple(range(least, MAX_SEARCHED_GMIS + 1))
     own = max(1, cores // trainings)
-    counts = {*range(1, min(own, MAX_GMIS) + 1), min(2 * own, MAX_GMIS)}
+    counts = {*range(1, min(own, MAX_SEARCHED_GMIS) + 1), min(2 * own, MAX_SEARCHED_GMIS)}
     return tuple(sorted(count for count in counts if count >= least)) or (least,)
 
 

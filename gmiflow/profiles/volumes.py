@@ -94,3 +94,11 @@ def _edge_bytes(edge: Edge) -> int:
     if not isinstance(edge.type, TensorType):
         return 0
     return DTYPE_BYTES[edge.type.dtype] * math.prod(dim for dim in edge.type.shape if isinstance(dim, int))
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes with three digits, in decimal units: "7.56 MB"."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit * 0.9995:  # what would be rounded to 1000 of the next smaller unit
+            return f"{count / unit:.3g} {name}"
+    return f"{count:.0f} B"

@@ -17,6 +17,8 @@ EDGES = """
   sim.{reward, terminated, truncated} -> learner
   learner.weights                     -> actor.weights"""
 
+SERVING_EDGES = "sim.obs -> actor.obs\n  actor.action -> sim.action"
+
 
 def machine(gpus: int = 3, *, peers: bool = True) -> Hardware:
     found = tuple(
@@ -173,6 +175,18 @@ def test_the_first_mapping_that_keeps_to_place_is_taken_and_says_so(place, mappi
     assert done.mapped.origin == f"chosen{parted}"
 
 
+def test_only_mappings_of_the_mode_part_stages():
+    """`e_at`, which would do, is for `sync`; `ea_t` would join what is apart."""
+    place = "sim = devices(0), actor = devices(1)"
+    training = plan_of(place + ", learner = devices(1)", mode="async { max_staleness = 1 }").trainings[0]
+    serving = plan_of(place, mode="serve", edges=SERVING_EDGES).trainings[0]
+    assert (training.mapping, serving.mapping) == ("dp_mp", "dp_mp")
+
+
+def test_the_order_of_devices_parts_nothing():
+    assert plan_of("sim = devices(0, 1), learner = devices(1, 0)").trainings[0].mapping == "dp_only"
+
+
 def test_another_mapping_that_keeps_to_place_comes_later():
     reasons = {item.choice: item.reason for item in done_of("sim = devices(0), learner = devices(1)").mapped.rejected}
     for template in ("e_at", "dp_mp"):  # the actor, which is not placed, may be with either
@@ -197,25 +211,24 @@ def test_the_number_of_gmis_says_whose_they_are():
 
 
 def test_serving_simulators_may_be_on_another_gpu_than_their_agent():
-    edges = "sim.obs -> actor.obs\n  actor.action -> sim.action"
-    plan = plan_of(
-        "sim = devices(0, 1), actor = devices(2)",
-        "mapping = mp_dp, simulators = 2, agents = 1",
-        mode="serve",
-        edges=edges,
-    )
+    options = {"mode": "serve", "edges": SERVING_EDGES}
+    plan = plan_of("sim = devices(0, 1), actor = devices(2)", "mapping = mp_dp, simulators = 2, agents = 1", **options)
     assert layout(plan)[-1] == ("actor", 2, 0, 96)
     assert [(c.kind, c.producers, c.consumer) for c in plan.channels] == [("p2p", (i,), 4) for i in range(4)]
+    problem = problem_of("sim = devices(0), actor = devices(1, 2)", "mapping = mp_dp, simulators = 1", **options)
+    assert problem.message == "`place` leads to 2 that act for 1 that simulates: some GMIs would have no work"
 
 
 def test_each_a3c_trainer_has_agents_of_its_own_on_other_gpus():
     options = {"mode": "async { max_staleness = 3 }", "algo": "a3c"}
     plan = plan_of("sim = devices(0, 1), learner = devices(2)", "agents = 2, trainers = 2", **options)
     assert [(c.producers, c.consumer) for c in plan.channels] == [((0, 1), 4), ((2, 3), 5)]
+    plan = plan_of("sim = devices(0), learner = devices(1)", **options)  # as many as trainers are enough
+    assert [(c.producers, c.consumer) for c in plan.channels] == [((0,), 1)]
     problem = problem_of("sim = devices(0), learner = devices(1, 2)", "agents = 1, trainers = 1", **options)
     assert (problem.code, problem.message) == (
         "E0501",
-        "`place` leads to 2 that train for 1 that collect: some GMIs would have no work",
+        "`place` leads to 2 that train for 1 that collects: some GMIs would have no work",
     )
 
 

@@ -14,7 +14,7 @@ from gmiflow.profiles.model import (
     rank,
     roles_from,
 )
-from gmiflow.profiles.volumes import Volumes
+from gmiflow.profiles.volumes import Volumes, bytes_text
 from gmiflow.profiles.workload import Measurement, Point
 
 EXACT = Link(bytes_per_s=1.0)
@@ -145,3 +145,11 @@ def test_roles_are_read_from_the_measurement_of_an_unsliced_point():
     assert (roles.origin_of_seconds, roles.origin_of_resources) == ("measured", "modelled")
     hidden_by_a_graph = Measurement(point=point, status="ok", steps_per_s=1.0)
     assert roles_from(hidden_by_a_graph, trainer=True, memory_bytes=100) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (999.6, "1 kB"), (81_920, "81.9 kB"), (999_600, "1 MB"), (9_158_000_000, "9.16 GB")],
+)
+def test_bytes_have_three_digits_in_decimal_units(count, text):
+    assert bytes_text(count) == text

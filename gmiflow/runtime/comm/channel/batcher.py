@@ -14,7 +14,7 @@ from torch import Tensor
 from gmiflow.api import Ports
 from gmiflow.runtime.comm.channel.dispenser import Dispenser
 from gmiflow.runtime.comm.channel.migrator import Link
-from gmiflow.runtime.comm.channel.packer import SlotLayout, TensorMemory
+from gmiflow.runtime.comm.channel.packer import TensorMemory
 
 __all__ = ["Batcher"]
 
@@ -41,13 +41,11 @@ class Batcher:
         self._collected: list[int] = []
         self._missing = list(links)
         first = links[0]
-        same = all(value.device.type == device.type for value in first.slots[0].values())
-        self.direct = len(links) == 1 and same and not first.ring.shape.drop
+        self.direct = len(links) == 1 and first.is_on(device) and not first.ring.shape.drop
         if self.direct:
             self._tensors: tuple[dict[str, Tensor], ...] = first.slots
         else:
-            groups = [group.kinds for group in first.layout.groups]
-            self._layout = SlotLayout(first.layout.kinds, groups, horizon=first.layout.horizon, num_env=num_env)
+            self._layout = first.layout.resized(num_env)
             self._memory = TensorMemory(self._layout.slot_bytes, device)
             self._tensors = (self._layout.tensors(self._memory),)
         self.batches: tuple[Ports, ...] = tuple(dispenser.ports(tensors) for tensors in self._tensors)
@@ -119,6 +117,4 @@ class Batcher:
         self.batches = ()
         self._tensors = ()
         for link in self._links:
-            for slot in link.slots:
-                slot.clear()
             link.close()

@@ -95,4 +95,4 @@ def open_link(
         leaving.callback(memory.close)
         far = None if memory.near else memory
     tensors = tuple(layout.tensors(memory, slot * layout.slot_bytes) for slot in range(shape.slots))
-    return Link(plan=plan, ring=ring, layout=layout, memory=memory, slots=tensors, close=leaving.close, far=far)
+    return Link(plan=plan, ring=ring, layout=layout, memory=memory, slots=tensors, leave=leaving.close, far=far)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gmiflow.runtime.comm.channel.far_end import FarEnd
 from gmiflow.runtime.comm.channel.migrator import Link
-from gmiflow.runtime.comm.channel.packer import SlotLayout, TensorMemory
+from gmiflow.runtime.comm.channel.packer import TensorMemory
 from gmiflow.runtime.comm.channel.post import Bytes, Post, bytes_of
 
 __all__ = ["RolloutsIn", "RolloutsOut"]
@@ -107,7 +107,7 @@ class RolloutsOut(FarEnd):
         """Leave, and remove the name of the ring."""
         self._slots = []
         if self._link is not None:
-            _close(self._link)
+            self._link.close()
 
 
 class RolloutsIn(FarEnd):
@@ -123,9 +123,8 @@ class RolloutsIn(FarEnd):
     def _open(self, greeting: Sequence[int]) -> None:
         env_offset, num_env = greeting[:2]
         self._link = link = self._open_link()
-        kinds, groups = link.layout.kinds, [group.kinds for group in link.layout.groups]
         count = link.overlap(env_offset, num_env)[1]
-        sent = SlotLayout(kinds, groups, horizon=link.layout.horizon, num_env=count)  # as in the agent's ring
+        sent = link.layout.resized(count)  # as in the agent's ring
         size = sent.slot_bytes
         self._parts: list[list[tuple[np.ndarray, np.ndarray]]] = []
         if count == link.plan.num_env:
@@ -171,15 +170,9 @@ class RolloutsIn(FarEnd):
         """Leave."""
         self._bodies, self._parts = [], []
         if self._link is not None:
-            _close(self._link)
+            self._link.close()
 
 
 def _array(value: Tensor) -> np.ndarray:
     """The bytes of a tensor whose last axis is contiguous; numpy copies them in this thread alone."""
     return value.view(torch.uint8).numpy()
-
-
-def _close(link: Link) -> None:
-    for slot in link.slots:
-        slot.clear()
-    link.close()

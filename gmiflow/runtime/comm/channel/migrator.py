@@ -33,8 +33,8 @@ class Link:
         ring: who is how far.
         layout: of a slot.
         memory: where the slots are.
-        slots: each as tensors by kind.
-        close: leaves the channel and lets go of the memory.
+        slots: each as tensors by kind; none after `close`.
+        leave: leaves the channel and lets go of the memory.
         far: the memory when it is on another GPU than this end; then `slots` are places in it, for `copy`.
     """
 
@@ -43,8 +43,12 @@ class Link:
     layout: SlotLayout
     memory: Memory
     slots: tuple[dict[str, Tensor], ...]
-    close: Callable[[], None]
+    leave: Callable[[], None]
     far: DeviceSlots | None = None
+
+    def is_on(self, device: torch.device) -> bool:
+        """Whether the slots are this end's own memory of ``device``, which nothing has to be copied to or from."""
+        return all(value.device.type == device.type for value in self.slots[0].values())
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Enqueue a copy from a tensor of this end to one of `slots` or of `layout`, or the other way."""
@@ -68,6 +72,12 @@ class Link:
         first, count = self.overlap(env_offset, num_env)
         return self.layout.part(self.slots[slot], first - self.plan.env_offset, count)
 
+    def close(self) -> None:
+        """Drop the tensors of the slots, whose memory may go, and leave."""
+        for slot in self.slots:
+            slot.clear()
+        self.leave()
+
 
 class Migrator:
     """The producing end of an agent GMI's channels.
@@ -89,19 +99,15 @@ class Migrator:
         self._limits = [min(max_staleness, link.plan.depth) for link in links]
         self.bytes = 0
         first = links[0]
-        slots = first.slots[0].values()
-        self.direct = len(links) == 1 and all(value.device.type == device.type for value in slots)
+        self.direct = len(links) == 1 and first.is_on(device)
         if self.direct:
             self.storages: tuple[dict[str, Tensor], ...] = tuple(
                 first.part(slot, *self._range) for slot in range(len(first.slots))
             )
             return
-        kinds = first.layout.kinds
-        groups = [group.kinds for group in first.layout.groups]
-        layout = SlotLayout(kinds, groups, horizon=first.layout.horizon, num_env=num_env)
-        self._memory = TensorMemory(layout.slot_bytes, device)
-        self._layout = layout
-        self.storages = (layout.tensors(self._memory),)
+        self._layout = first.layout.resized(num_env)
+        self._memory = TensorMemory(self._layout.slot_bytes, device)
+        self.storages = (self._layout.tensors(self._memory),)
 
     @property
     def made(self) -> int:
@@ -172,6 +178,4 @@ class Migrator:
         """Leave the channels."""
         self.storages = ()
         for link in self._links:
-            for slot in link.slots:
-                slot.clear()
             link.close()

@@ -91,6 +91,10 @@ class SlotLayout:
         self.slot_bytes = _aligned(end, PAGE_BYTES)
         self.payload_bytes = sum(kind.size_bytes(horizon, num_env) for kind in kinds)
 
+    def resized(self, num_env: int) -> SlotLayout:
+        """The same kinds in the same groups, for another number of environments."""
+        return SlotLayout(self.kinds, [group.kinds for group in self.groups], horizon=self.horizon, num_env=num_env)
+
     def tensors(self, memory: Memory, start: int = 0) -> dict[str, Tensor]:
         """Every kind by name, as a view of a slot that begins at byte ``start``."""
         return {

@@ -84,7 +84,7 @@ class Slot:
     def __init__(self, link: Link, device: torch.device) -> None:
         shared = {name: value[0] for name, value in link.slots[0].items()}
         self._there, self._back = ({name: shared[name] for name in group} for group in link.plan.groups)
-        self.direct = all(value.device.type == device.type for value in shared.values())
+        self.direct = link.is_on(device)
         self.there, self.back = self._there, self._back
         if not self.direct:
             self.there, self.back = (
