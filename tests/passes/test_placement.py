@@ -268,7 +268,7 @@ def test_pairs_need_as_many_devices():
     problem = problem_of("sim = devices(0), actor = devices(1, 2), learner = devices(1, 2)")
     assert (problem.code, problem.message) == (
         "E0501",
-        "mapping `e_at` pairs GMIs, and `place` leads to 1 that simulate and 2 that act",
+        "mapping `e_at` pairs GMIs, and `place` leads to 1 that simulates and 2 that act",
     )
     assert [problem.span.text, *(label.span.text for label in problem.secondary)] == [
         "devices(0)",
