@@ -20,6 +20,8 @@ STOP_PATIENCE_S = 30.0
 """How long a child that was asked to stop may take: it finishes its iteration and saves."""
 CUT_OFF_PATIENCE_S = 5.0
 """The same of one whose work is lost anyway."""
+LAST_CHARACTERS = 600
+"""Of a child's last words: a traceback's end."""
 
 
 class ChildError(Exception):
@@ -123,10 +125,10 @@ def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
             continue
 
 
-def last_words(folder: Path, name: str, characters: int = 600) -> str:
+def last_words(folder: Path, name: str) -> str:
     """The end of what a child wrote to stderr."""
     try:
         text = (folder / f"{name}.err").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return text[-characters:].strip()
+    return text[-LAST_CHARACTERS:].strip()

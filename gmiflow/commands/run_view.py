@@ -134,12 +134,15 @@ class JsonView:
         click.echo(json.dumps(finite(data), default=str, allow_nan=False))
 
 
+NEW_WEIGHT = 0.1
+"""Of a new iteration against all before."""
+
+
 class Rate:
     """Smoothed speed and the parts of the time, over the latest iterations of one training."""
 
-    def __init__(self, weight: float = 0.1) -> None:
-        """Give a new iteration ``weight`` against all before."""
-        self._weight = weight
+    def __init__(self) -> None:
+        """Before the first iteration."""
         self._values: dict[str, float] = {}
         self._serves = False
 
@@ -153,7 +156,7 @@ class Rate:
             "learn": event.learn_s,
             "communicate": event.communicate_s,
         }
-        weight = self._weight if self._values else 1.0
+        weight = NEW_WEIGHT if self._values else 1.0
         for name, value in new.items():
             self._values[name] = (1.0 - weight) * self._values.get(name, 0.0) + weight * value
 

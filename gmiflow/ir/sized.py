@@ -55,8 +55,8 @@ class SizedWorkflow:
         rejected: sizes that were not taken.
         search: what a profile said; None when defaults decided.
         prediction: of each component, from the search.
-        gpus_here: of the target's GPUs, how many this machine has.
-        peer_access: whether it has all of them, and each maps the memory of the others.
+        gpus_here: GPUs of this machine.
+        peer_access: whether they are enough for the target, and each maps the memory of the others.
     """
 
     mapped: MappedWorkflow

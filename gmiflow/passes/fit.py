@@ -131,9 +131,10 @@ def _check_needs(workflow: Workflow, component: Component, index: int, report: R
 def _memory_bytes(workflow: Workflow, component: Component, index: int) -> int:
     """What the stages of a component state under `needs`, on the device that has most of it."""
     num_env = workflow.num_env if isinstance(workflow.num_env, int) else 1
+    stratum = math.gcd(STRATUM, num_env)
     found: dict[int, int] = {}
     for group, devices in _placed(workflow, component, index):
-        share = math.ceil(num_env / len(devices))
+        share = math.ceil(num_env // stratum / len(devices)) * stratum  # of whole strata, as slices are
         for needs in (dict(stage.needs) for stage in component.stages if stage.role in group):
             size = cast("int", needs.get("memory", 0)) + cast("int", needs.get("memory_per_env", 0)) * share
             for device in devices:

@@ -13,27 +13,23 @@ from gmiflow.diagnostics import Diagnostic, in_order
 from gmiflow.passes import lint_names, lint_sizes
 from gmiflow.passes.allow import read_allows, split, unused
 from gmiflow.passes.check import CheckResult, check_all
-from gmiflow.passes.imports import Files
 
 if TYPE_CHECKING:
     from gmiflow.hardware import Hardware
 
 
-def lint(
-    path: str, *, text: str | None = None, hardware: Hardware | None = None, files: Files | None = None
-) -> tuple[Diagnostic, ...]:
+def lint(path: str, *, text: str | None = None, hardware: Hardware | None = None) -> tuple[Diagnostic, ...]:
     """Check and lint a file.
 
     Args:
         path: as the user names it.
         text: content to use in place of the file's.
         hardware: this machine, for a file without a target.
-        files: where files come from, None for the disk.
 
     Returns:
         Errors and warnings of this file, and errors of what it imports, sorted by place.
     """
-    return lint_results(check_all(path, text=text, hardware=hardware, files=files))
+    return lint_results(check_all(path, text=text, hardware=hardware))
 
 
 def lint_results(results: Sequence[CheckResult]) -> tuple[Diagnostic, ...]:

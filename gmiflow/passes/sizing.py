@@ -91,7 +91,7 @@ def _size(mapped: MappedWorkflow, hardware: Hardware) -> SizedWorkflow:
         cores=min(cores, sum(part.cores for part in slices)),
         slices=slices,
         origins=tuple(origins),
-        gpus_here=min(len(hardware.gpus), workflow.target.devices),
+        gpus_here=len(hardware.gpus),
         peer_access=hardware.peer_access and len(hardware.gpus) >= workflow.target.devices,
     )
 

@@ -53,6 +53,14 @@ def test_as_many_share_a_simulator_as_are_asked_for():
     assert reason(lower(train__joint=8)) is None, "one training has nobody to share with"
 
 
+def test_trainings_that_span_gpus_are_processes():
+    """Two of them on three GPUs: each has a GMI on every one, which threads of one process could not be."""
+    compilation = lower(train__replicas=2, target__devices=3)
+    assert [(gmi.device, gmi.backend, gmi.host) for gmi in compilation.plan.gmis] == [
+        (device, "mps", None) for device in (0, 1, 2, 0, 1, 2)
+    ]
+
+
 def test_on_the_cpu_they_become_threads_of_one_process():
     compilation = lower("cpu", train__replicas=3, train__joint=3, num_env=64, target__gmi_per_gpu=1)
     assert [(gmi.host, gmi.joint) for gmi in compilation.plan.gmis] == [(0, 0)] * 3

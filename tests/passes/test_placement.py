@@ -219,6 +219,18 @@ def test_serving_simulators_may_be_on_another_gpu_than_their_agent():
     assert problem.message == "`place` leads to 2 that act for 1 that simulates: some GMIs would have no work"
 
 
+@pytest.mark.parametrize("device", [0, 1])
+def test_an_agent_acts_for_whole_simulators(device):
+    plan = plan_of(
+        f"sim = devices(0), actor = devices({device})",
+        "mapping = mp_dp, simulators = 3, agents = 2",
+        mode="serve",
+        edges=SERVING_EDGES,
+    )
+    assert layout(plan)[3:] == [("actor", device, 0, 64), ("actor", device, 64, 32)]
+    assert [(c.producers, c.consumer) for c in plan.channels] == [((0,), 3), ((1,), 3), ((2,), 4)]
+
+
 def test_each_a3c_trainer_has_agents_of_its_own_on_other_gpus():
     options = {"mode": "async { max_staleness = 3 }", "algo": "a3c"}
     plan = plan_of("sim = devices(0, 1), learner = devices(2)", "agents = 2, trainers = 2", **options)
@@ -330,3 +342,10 @@ def test_memory_is_counted_on_the_devices_that_have_the_environments(place, need
     assert [d.message for d in found] == [
         f"training `train` needs {size} GiB per device, and target `box` has 80.0 GiB" for size in needed
     ]
+
+
+def test_memory_is_that_of_whole_groups_of_environments():
+    """96 environments are six groups of 16, of which some of four devices have two: 32 GiB, not 24."""
+    box = "memory = 30 GiB, reserve = 0 GiB, devices = 4"
+    problem = problem_of("", box, simulator="Needy", more=NEEDY)
+    assert problem.message == "training `train` needs 32.0 GiB per device, and target `box` has 30.0 GiB"

@@ -55,7 +55,6 @@ class RingCollective(Collective):
         *,
         uuids: Sequence[str] = (),
         timeout_s: float = TIMEOUT_S,
-        max_ctas: int = 0,
         several_per_gpu: bool = False,
     ) -> None:
         """Connect and reduce once; all members do so at the same time.
@@ -68,7 +67,6 @@ class RingCollective(Collective):
             store_path: file by which the members find each other; new, and the same for all.
             uuids: `gpu_uuid` of every member, so that two on one GPU are refused with their names.
             timeout_s: how long a call may take.
-            max_ctas: thread blocks that NCCL may use, 0 for its own choice.
             several_per_gpu: have NCCL admit several members on one GPU (`nccl_multirank`); the first group of NCCL that
                 the process joins.
 
@@ -85,7 +83,7 @@ class RingCollective(Collective):
             raise self._shared_gpu(uuids)
         store = distributed.FileStore(str(store_path), self.size)
         store.set_timeout(timedelta(seconds=timeout_s))
-        self._group: Any = self._connect(store, max_ctas)
+        self._group: Any = self._connect(store)
         trial = torch.ones(1, device=device)
         self._all_reduce(trial, "sum")  # NCCL connects at the first call, which must not be a captured one
         if float(trial) != self.size:
@@ -116,7 +114,7 @@ class RingCollective(Collective):
         if thread.is_alive():
             logger.warning("%s is not closed within %g s: a CUDA graph still holds its kernels", self.name, CLOSE_S)
 
-    def _connect(self, store: distributed.Store, max_ctas: int) -> object:
+    def _connect(self, store: distributed.Store) -> object:
         timeout = timedelta(seconds=self._timeout_s)
         if self._device.type != "cuda":
             return distributed.ProcessGroupGloo(
@@ -124,8 +122,6 @@ class RingCollective(Collective):
             )
         options = distributed.ProcessGroupNCCL.Options()
         options._timeout = timeout
-        if max_ctas > 0:
-            options.config.max_ctas = max_ctas
         torch.cuda.set_device(self._device)
         return distributed.ProcessGroupNCCL(distributed.PrefixStore(self.name, store), self.rank, self.size, options)
 
