@@ -5,6 +5,7 @@ A problem is reported where it is and gives None; an operation on None is None a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from typing import Protocol, cast
@@ -95,6 +96,11 @@ def _evaluate(node: ast.Expression, scope: Scope, report: Report, expected: Valu
         case ast.Path():
             if expected is not None and expected.kind == "enum":
                 return _enum_member(node, scope, report, expected)
+            if expected is not None and expected.kind == "string" and not scope.knows(node.names[0].text):
+                quoted = json.dumps(node.text, ensure_ascii=False)
+                notes = [f"a string is written in double quotes: `{quoted}`"]
+                report.add("E0201", f"unknown name `{node.text}`", node.span, notes=notes, replace=quoted)
+                return None
             return scope.value(node)
         case ast.Group():
             return _evaluate(node.inner, scope, report, expected)

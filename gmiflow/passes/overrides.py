@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from gmiflow.diagnostics import Diagnostic
+from gmiflow.passes.imports import Unit
 from gmiflow.passes.params import Given, UnitScope
 from gmiflow.passes.report import Report
 from gmiflow.passes.settings import MODE_BLOCK, SIZING, TARGET, WORKFLOW
@@ -93,7 +94,22 @@ def _is_string(param: ast.Param) -> bool:
 def _no_field(path: str, name: str, fields: Iterable[str], owner: str, report: Report) -> None:
     source = Source(f"--set {path}", path)
     span = Span(source, len(path) - len(name), len(path))
-    report.unknown("E0215", f"`{owner}` has no `{name}`", span, name, fields, what="it has")
+    report.unknown("E0215", f"`{owner}` has no `{name}`", span, name, fields, what="it has", note=_placed(path))
+
+
+def _placed(path: str) -> str:
+    """What to do instead of setting what `place` says; "" for another path."""
+    if "place" not in path.split("."):
+        return ""
+    return "`place` is not set from outside, but a parameter in it is: `learner = devices(learner_device)`"
+
+
+def _params_of(stage: ast.StageInstance, scope: UnitScope) -> list[str]:
+    """Names of the parameters of a stage's type; none where the type is not known, which is reported elsewhere."""
+    meaning: object = scope.unit
+    for name in stage.type.names:
+        meaning = meaning.names.get(name.text) if isinstance(meaning, Unit) else None
+    return [param.name.text for param in meaning.params or ()] if isinstance(meaning, ast.StageType) else []
 
 
 def _unknown(path: str, scope: UnitScope, report: Report) -> None:
@@ -104,11 +120,12 @@ def _unknown(path: str, scope: UnitScope, report: Report) -> None:
     workflows = [workflow.name.text for workflow in cast("list[ast.Workflow]", unit.declared(ast.Workflow))]
     same = [f"{workflow}.{name}" for workflow in workflows if name in _WORKFLOW_FIELDS]
     same += [f"target.{name}"] if name in TARGET else []
+    stages = cast("list[ast.StageInstance]", unit.declared(ast.StageInstance))
+    same += [f"{stage.name.text}.{name}" for stage in stages if name in _params_of(stage, scope)]
     if same:
         candidates = " or ".join(f"`--set {candidate}=...`" for candidate in same)
         report.add("E0215", f"`{path}` is no parameter of the file", span, notes=[f"did you mean {candidates}?"])
         return
     params = [param.name.text for param in cast("list[ast.Param]", unit.declared(ast.Param))]
-    stages = [stage.name.text for stage in cast("list[ast.StageInstance]", unit.declared(ast.StageInstance))]
-    known = [*params, *(f"{owner}.{name}" for owner in ("target", *workflows, *stages) if "." in path)]
-    report.unknown("E0215", f"there is nothing to set at `{path}`", span, path, known, what="parameters are")
+    message = f"there is nothing to set at `{path}`"
+    report.unknown("E0215", message, span, path, params, what="parameters are", note=_placed(path))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from gmiflow.diagnostics import Edit, Fix
 from gmiflow.passes.evaluate import evaluate, is_true, names_in, names_of_value
 from gmiflow.passes.imports import Broken, Named, Unit
 from gmiflow.passes.insertion import import_fix
@@ -189,6 +190,11 @@ class UnitScope:
         if members:
             notes = [f"did you mean {' or '.join(f'`{member}`' for member in members)}?"]
             self.report.add("E0201", message, name.span, notes=notes, replace=members[0])
+        elif name.text == "std" and len(path.names) > 1 and isinstance(self.unit.names.get(path.names[-2].text), Unit):
+            short = ".".join(word.text for word in path.names[-2:])
+            notes = [f"what is imported is called by its last word: `{short}`"]
+            fix = Fix(title=f"write `{short}`", edits=(Edit(span=path.span, text=short),))
+            self.report.add("E0201", message, name.span, notes=notes, fixes=(fix,))
         elif name.text in _CONSTANTS:
             word = _CONSTANTS[name.text]
             self.report.add("E0201", message, name.span, notes=[f"it is written `{word}`"], replace=word)

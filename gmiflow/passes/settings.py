@@ -176,7 +176,9 @@ def _read(name: str, value: ast.Expression, spec: Spec, scope: Scope, report: Re
         elif spec.maximum is not None and number > spec.maximum:
             bound = f"at most {spec.maximum:,}"
         if bound:
-            report.add("E0408", f"`{name}` is {bound}, not {show(number)}", value.span)
+            percent = spec.type.dimension == "fraction" and 1 < number <= 100
+            notes = [f"a part of 1; as a percentage it is written `{show(number)} %`"] if percent else []
+            report.add("E0408", f"`{name}` is {bound}, not {show(number)}", value.span, notes=notes)
             typed = None
     return Found(value=typed, name_span=name_span, value_span=value.span)
 
