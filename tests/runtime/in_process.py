@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -129,3 +130,22 @@ def _work(runtimes: list[GMIRuntime], gmi_class: type[GMI]) -> list[BaseExceptio
     for thread in threads:
         thread.join()
     return errors
+
+
+def weights_of(runtime: GMIRuntime) -> dict[str, torch.Tensor]:
+    """Of the module that a GMI trains, or acts with."""
+    return {name: value.clone() for name, value in runtime._policy.state_dict().items()}
+
+
+def parameters_of(runtime: GMIRuntime) -> torch.Tensor:
+    """All parameters of a GMI's policy as one vector."""
+    return torch.cat([p.detach().reshape(-1) for p in runtime.stages.policy.parameters()])
+
+
+def lags_of(collectors: list[Collector]) -> Counter[int]:
+    """How many parts of rollouts had which lag, over all GMIs."""
+    total: Counter[int] = Counter()
+    for collector in collectors:
+        for progress in collector.of("Progress"):
+            total.update({int(lag): count for lag, count in progress.lags.items()})
+    return total

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import point_mass
 import pytest
 import torch
-from in_process import Collector, run_in_threads
+from in_process import Collector, lags_of, run_in_threads, weights_of
 from plans import launch_plan, program_of, split_plan, training_plan
 from point_mass_shared import Sharing
 
@@ -37,21 +36,9 @@ def run(*, options=None, **changes: Any) -> tuple[list[GMIRuntime], list[Collect
     return runtimes, collectors
 
 
-def weights_of(runtime: GMIRuntime) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in runtime._policy.state_dict().items()}
-
-
 def assert_equal(runtimes: list[GMIRuntime], expected: dict[str, torch.Tensor]) -> None:
     for runtime in runtimes:
         assert all(torch.equal(value, expected[name]) for name, value in weights_of(runtime).items())
-
-
-def lags_of(collectors: list[Collector]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for collector in collectors:
-        for progress in collector.of("Progress"):
-            total.update({int(lag): count for lag, count in progress.lags.items()})
-    return total
 
 
 @pytest.fixture(scope="module")

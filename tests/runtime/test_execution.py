@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from in_process import run_in_threads
+from in_process import parameters_of, run_in_threads
 from plans import launch_plan, program_of, training_plan
 from point_mass import Actor, Learner, PointMass
 
@@ -28,15 +28,11 @@ def train(execution: str, max_staleness: int = 0, gmis: int = 1):
     return runtimes, collectors
 
 
-def weights(runtime) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in runtime.stages.policy.parameters()])
-
-
 @pytest.mark.parametrize("execution", ["graph", "overlap"])
 def test_without_staleness_every_lowering_gives_the_weights_of_eager(execution):
     (eager,), (expected,) = train("eager")
     (other,), (collector,) = train(execution)
-    assert torch.equal(weights(other), weights(eager))
+    assert torch.equal(parameters_of(other), parameters_of(eager))
     assert [(p.iteration, p.episodes, p.return_sum, p.metrics) for p in collector.of("Progress")] == [
         (p.iteration, p.episodes, p.return_sum, p.metrics) for p in expected.of("Progress")
     ]
@@ -90,16 +86,16 @@ def test_overlapped_experience_is_one_policy_version_old():
         history.append(copy.deepcopy(trained.state_dict()))
     (runtime,), _ = train("overlap", max_staleness=1)
     expected = torch.cat([p.detach().reshape(-1) for p in trained.parameters()])
-    torch.testing.assert_close(weights(runtime), expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(parameters_of(runtime), expected, rtol=1e-6, atol=1e-7)
     (eager,), _ = train("eager")
-    assert not torch.allclose(weights(eager), expected, rtol=1e-4), "staleness changes the result"
+    assert not torch.allclose(parameters_of(eager), expected, rtol=1e-4), "staleness changes the result"
 
 
 def test_overlap_on_several_gmis_is_overlap_on_one():
     (one,), _ = train("overlap", max_staleness=1)
     several, _ = train("overlap", max_staleness=1, gmis=2)
     for runtime in several:
-        torch.testing.assert_close(weights(runtime), weights(one), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameters_of(runtime), parameters_of(one), rtol=1e-5, atol=1e-6)
 
 
 def _with_policy(context: StageContext, policy: torch.nn.Module) -> StageContext:

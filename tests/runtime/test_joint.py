@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from in_process import Collector, run_in_threads
+from in_process import Collector, parameters_of, run_in_threads
 from plans import launch_plan, training_plan
 from point_mass import JoinableMass
 
@@ -40,17 +40,13 @@ def train(*, joint, collector=lambda gmi: Collector(), run_dir=None, resume=None
     return run_in_threads(plan_of(joint=joint, **changes), collector=collector, run_dir=run_dir, resume=resume)
 
 
-def weights(runtime) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in runtime.stages.policy.parameters()])
-
-
 def progress(collector):
     return [(p.iteration, p.episodes, p.return_sum, p.length_sum, p.metrics) for p in collector.of("Progress")]
 
 
 def require_equal(joint, apart, replicas=(0, 1, 2)):
     for number in replicas:
-        assert torch.equal(weights(joint[0][number]), weights(apart[0][number]))
+        assert torch.equal(parameters_of(joint[0][number]), parameters_of(apart[0][number]))
         assert progress(joint[1][number]) == progress(apart[1][number])
 
 
@@ -67,7 +63,7 @@ def joint():
 def test_each_replica_trains_as_with_a_simulator_of_its_own(joint, apart):
     assert not joint[2] and not apart[2]
     require_equal(joint, apart)
-    assert len({tuple(weights(runtime).tolist()) for runtime in joint[0]}) == len(SEEDS)
+    assert len({tuple(parameters_of(runtime).tolist()) for runtime in joint[0]}) == len(SEEDS)
     (lowering,) = {tuple(message.lowering.items()) for messages in joint[1] for message in messages.of("Ready")}
     assert lowering == (("collect", "eager, joint with 2 other trainings"), ("learn", "eager"))
 
@@ -86,7 +82,7 @@ def test_what_was_saved_joint_is_resumed_apart_and_the_reverse(tmp_path: Path, f
     rest = train(joint=not first, resume=tmp_path)
     assert not rest[2]
     for number in range(len(SEEDS)):
-        assert torch.equal(weights(rest[0][number]), weights(apart[0][number]))
+        assert torch.equal(parameters_of(rest[0][number]), parameters_of(apart[0][number]))
         assert progress(rest[1][number]) == progress(apart[1][number])[3:]
 
 

@@ -6,15 +6,11 @@ import dataclasses
 
 import pytest
 import torch
-from in_process import Collector, run_in_threads
+from in_process import Collector, parameters_of, run_in_threads
 from plans import EDGES, launch_plan, training_plan
 
 from gmiflow.runtime import GMI
 from gmiflow.runtime.failure import GMIError
-
-
-def weights(runtime) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in runtime.stages.policy.parameters()])
 
 
 def run_one(**options):
@@ -50,8 +46,8 @@ def test_slicing_changes_nothing(gmis: int) -> None:
     runtimes, collectors, more = run_in_threads(launch_plan(training_plan(), gmis=gmis))
     assert not errors and not more
     for runtime in runtimes:
-        assert torch.equal(weights(runtime), weights(runtimes[0]))
-        torch.testing.assert_close(weights(runtime), weights(one), rtol=1e-5, atol=1e-6)
+        assert torch.equal(parameters_of(runtime), parameters_of(runtimes[0]))
+        torch.testing.assert_close(parameters_of(runtime), parameters_of(one), rtol=1e-5, atol=1e-6)
     assert len({c.of("Done")[0].checksum for c in collectors}) == 1
 
 
@@ -106,8 +102,8 @@ def test_two_trainings_do_not_meet() -> None:
     first, second = training_plan(name="a"), training_plan(name="b", seed=8)
     runtimes, _, errors = run_in_threads(launch_plan(first, second, gmis=2))
     assert not errors
-    assert torch.equal(weights(runtimes[0]), weights(runtimes[1]))
-    assert not torch.equal(weights(runtimes[0]), weights(runtimes[2]))
+    assert torch.equal(parameters_of(runtimes[0]), parameters_of(runtimes[1]))
+    assert not torch.equal(parameters_of(runtimes[0]), parameters_of(runtimes[2]))
 
 
 def test_serving_needs_no_trainer() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import Collector, run_in_threads
+from in_process import Collector, run_in_threads, weights_of
 from plans import apart_plan, launch_plan, split_plan, training_plan
 
 from gmiflow.plan import LaunchPlan, PlanError
@@ -26,10 +26,6 @@ def ran(plan: LaunchPlan, **options: Any) -> tuple[list[GMIRuntime], list[Collec
     runtimes, collectors, errors = run_in_threads(plan, **options)
     assert errors == []
     return runtimes, collectors
-
-
-def weights_of(runtime: GMIRuntime) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in runtime._policy.state_dict().items()}
 
 
 def whole(gmis: int = 1, **changes: Any) -> dict[str, torch.Tensor]:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import point_mass
 import pytest
 import torch
-from in_process import Collector, run_in_threads
+from in_process import Collector, lags_of, run_in_threads, weights_of
 from plans import launch_plan, split_plan, training_plan
-
-from gmiflow.runtime.core import GMIRuntime
-
-
-def weights_of(runtime: GMIRuntime) -> dict[str, torch.Tensor]:
-    """Of the module that a GMI trains, or acts with."""
-    return {name: value.clone() for name, value in runtime._policy.state_dict().items()}
 
 
 def split(*, agents: int = 1, trainers: int = 1, depth: int = 1, drop: bool = False, run=None, **changes):
@@ -25,14 +17,6 @@ def split(*, agents: int = 1, trainers: int = 1, depth: int = 1, drop: bool = Fa
     runtimes, collectors, errors = run_in_threads(plan, **(run or {}))
     assert errors == []
     return runtimes, collectors
-
-
-def lags_of(collectors: list[Collector]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for collector in collectors:
-        for progress in collector.of("Progress"):
-            total.update({int(lag): count for lag, count in progress.lags.items()})
-    return total
 
 
 @pytest.fixture(scope="module")

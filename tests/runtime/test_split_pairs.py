@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from in_process import run_in_threads
+from in_process import run_in_threads, weights_of
 
 from gmiflow.hardware import Hardware
 from gmiflow.pipeline import Options, compile_file
@@ -42,7 +42,7 @@ def weights(mode: str, target: str, minibatches: int) -> dict[str, torch.Tensor]
     assert done.plan is not None, done.diagnostics
     runtimes, _, errors = run_in_threads(done.plan)
     assert errors == []
-    return {name: value.clone() for name, value in runtimes[-1]._policy.state_dict().items()}
+    return weights_of(runtimes[-1])
 
 
 @functools.cache
