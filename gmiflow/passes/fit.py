@@ -12,7 +12,7 @@ from gmiflow.passes.effect import check_effect
 from gmiflow.passes.groups import stated_groups
 from gmiflow.passes.placement import group_devices
 from gmiflow.passes.report import Report
-from gmiflow.passes.settings import MAX_GMIS
+from gmiflow.passes.settings import MAX_DEVICES, MAX_GMIS
 from gmiflow.passes.templates import groups_of
 from gmiflow.passes.workflows import CheckedWorkflow
 from gmiflow.plan import Role
@@ -99,6 +99,8 @@ def _check_place(workflow: Workflow, stage: Stage, report: Report) -> None:
 def _elsewhere(workflow: Workflow, stage: Stage) -> list[str]:
     """How to compile a file whose stages are on more devices than the target has."""
     most = max(device for c in workflow.components for s in c.stages for device in s.place or ())
+    if most >= MAX_DEVICES:
+        return [f"devices are counted from 0, and there are at most {MAX_DEVICES:,}"]
     parameter = f"{stage.name}_device"
     return [
         f"a target of {most + 1} GPUs has it, for example `targets.h200(gpus = {most + 1})`; the CPU is one device",

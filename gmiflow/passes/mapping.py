@@ -80,7 +80,7 @@ def map_workflow(workflow: Workflow, unsliced: Measurement | None = None) -> Map
 def _origin(workflow: Workflow) -> str:
     """Whether the template was given or chosen, and by what where the model had no say."""
     if workflow.parted:
-        return f"chosen: the first that parts what `place` does: {parting(workflow)}"
+        return f"chosen: the first that keeps apart what `place` puts apart: {parting(workflow)}"
     if workflow.target.mapping != "auto":
         return "given"
     if workflow.applies is not None:

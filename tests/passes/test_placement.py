@@ -156,13 +156,14 @@ def test_what_stays_on_a_gpu_does_not_cross():
             "actor = devices(1), learner = devices(1), sim = devices(0)",
             "e_at",
             ["p2p"],
-            ": the first that parts what `place` does: `sim` on device 0, `actor` and `learner` on device 1",
+            ": the first that keeps apart what `place` puts apart: "
+            "`sim` on device 0, `actor` and `learner` on device 1",
         ),
         (
             "actor = devices(1), learner = devices(0, 2), sim = devices(0)",
             "dp_mp",
             ["p2p", "p2p", "p2p"],
-            ": the first that parts what `place` does: "
+            ": the first that keeps apart what `place` puts apart: "
             "`sim` on device 0, `actor` on device 1, `learner` on devices 0, 2",
         ),
         ("actor = devices(0), learner = devices(0)", "dp_only", [], ""),
@@ -274,6 +275,8 @@ def test_a_device_beyond_the_target_has_two_mends():
         "one file for several machines: `param learner_device : int = 3` and `learner = devices(learner_device)`, "
         "then `--set learner_device=0`",
     )
+    problem = problem_of("sim = devices(0), learner = devices(123456789)")
+    assert problem.notes == ("devices are counted from 0, and there are at most 1,024",)
 
 
 def test_pairs_need_as_many_devices():
