@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gmiflow import resources
 from gmiflow.hardware import detect
@@ -167,18 +166,20 @@ def make_jobs(
         own = limits
         if limits.seconds is None and limits.iterations is None:
             own = Limits(iterations=plan.trainings[0].iterations, stop_at_return=limits.stop_at_return)
-        common: dict[str, Any] = {
-            "task": task,
-            "num_env": wanted,
-            "target": target,
-            "settings": tuple(settings),
-            "limits": own,
-            "goal": goal if goal is not None else info.goal.mean_return,
-            "source": hashlib.sha256(file.read_bytes()).hexdigest(),
-        }
-        together = GMIFLOW in sides and replicas and len(seeds) > 1
+        whole = Job(
+            task=task,
+            side=GMIFLOW,
+            seeds=tuple(seeds),
+            num_env=wanted,
+            target=target,
+            settings=tuple(settings),
+            limits=own,
+            goal=goal if goal is not None else info.goal.mean_return,
+            source=hashlib.sha256(file.read_bytes()).hexdigest(),
+        )
+        together = GMIFLOW in sides and replicas
         if together:
-            jobs.append(Job(side=GMIFLOW, seeds=tuple(seeds), **common))
-        for seed in seeds:
-            jobs += [Job(side=side, seeds=(seed,), **common) for side in sides if not (together and side == GMIFLOW)]
+            jobs.append(whole)
+        apart = [side for side in sides if not (together and side == GMIFLOW)]
+        jobs += [replace(whole, side=side, seeds=(seed,)) for seed in seeds for side in apart]
     return jobs

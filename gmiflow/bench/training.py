@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import statistics
 import time
@@ -51,7 +50,7 @@ class Progress:
         if event["seconds"] > 0:
             self.rates.append(event["env_steps"] / event["seconds"])
         value = event["mean_return"]
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float):  # not None, nor "nan": what is not finite is a text there
             self.curve.append((round(self.seconds, 4), self.env_steps, round(float(value), 4)))
 
     def enough(self, limits: Limits) -> str:
@@ -106,18 +105,22 @@ def train(job: Job, folder: Path, *, episodes: int, timeout_s: float | None, dea
     enough()
     if not all(one.iterations for one in progress.values()):
         raise ChildError("it ended without an iteration")
-    evaluation_s = 0.0
-    if job.side == GMIFLOW and episodes:
-        evaluate = ["gmiflow.cli", "eval", str(folder / "run"), "--episodes", str(episodes), "--format", "json"]
-        evaluate += ["--device", plan.target.device]
-        evaluation_s = execute(evaluate, folder, "evaluation", limit_s=EVALUATION_LIMIT_S, deadline=deadline)
-        shutil.copy(folder / "evaluation.out", folder / EVALUATION)
+    evaluation_s = _evaluate(plan, folder, episodes, deadline) if job.side == GMIFLOW and episodes else 0.0
     found = json.loads((folder / EVALUATION).read_text(encoding="utf-8"))["trainings"] if episodes else []
     evaluations = dict(zip(names, found, strict=True)) if found else {}
     return [
         _row(job, plan, seed, progress[name], evaluations.get(name), (wall_s, evaluation_s))
         for seed, name in zip(job.seeds, names, strict=True)
     ]
+
+
+def _evaluate(plan: LaunchPlan, folder: Path, episodes: int, deadline: float) -> float:
+    """Evaluate the policies of a run of gmiflow; the seconds that it took."""
+    command = ["gmiflow.cli", "eval", str(folder / "run"), "--episodes", str(episodes), "--format", "json"]
+    command += ["--device", plan.target.device]
+    taken_s = execute(command, folder, "evaluation", limit_s=EVALUATION_LIMIT_S, deadline=deadline)
+    shutil.copy(folder / "evaluation.out", folder / EVALUATION)
+    return taken_s
 
 
 def _training_command(job: Job, folder: Path, plan: LaunchPlan, episodes: int) -> list[str]:

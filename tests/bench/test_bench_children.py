@@ -19,6 +19,8 @@ if how == "fail":
     sys.exit(3)
 if how == "until":
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+if how == "deaf":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 if how == "stubborn":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 pathlib.Path("pid.new").write_text(str(os.getpid()))
@@ -74,6 +76,12 @@ def test_a_child_that_fails_is_quoted(folder):
 
 def test_enough_stops_it_in_order(folder):
     run(folder, "until", enough=(folder / "ready").exists)
+    assert is_gone(folder)
+
+
+def test_one_that_no_longer_listens_is_stopped_in_order_too(folder):
+    """While Python ends its handlers are gone: the signal ends the process, whose work is done."""
+    run(folder, "deaf", enough=(folder / "ready").exists)
     assert is_gone(folder)
 
 

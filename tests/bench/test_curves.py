@@ -43,7 +43,7 @@ def test_a_return_that_all_reach():
     first = [(0.0, 0, 10.0), (1.0, 1, 110.0), (2.0, 2, 60.0)]
     second = [(0.0, 0, 0.0), (1.0, 1, 210.0)]
     assert common_return([[first], [second]]) == pytest.approx(10.0 + 0.95 * 100.0)
-    assert first_reached(first, 105.0) == (1.0, 1, 110.0)
+    assert first_reached(first, 105.0) == first_reached(first, 110.0) == (1.0, 1, 110.0)
     assert first_reached(first, 111.0) is None
     assert common_return([[first], [[(0.0, 0, 500.0)]]]) is None
     assert common_return([[first], [[]]]) is None

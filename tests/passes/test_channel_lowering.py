@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from gmiflow.hardware import Hardware
 from gmiflow.passes import channel_lowering
+from gmiflow.passes.mapping import map_workflow
 from gmiflow.passes.packing import best_grouping
 from gmiflow.passes.slicing import divide_cores
 from gmiflow.pipeline import Options, compile_file
+from gmiflow.profiles.workload import Measurement, Point
 
 SOURCE = """edition 1
 import std.tasks.cartpole
@@ -153,6 +155,15 @@ def test_agents_get_the_share_that_they_are_given(settings, shares, cores):
     assert [gmi.share for gmi in gmis] == pytest.approx(shares)
     assert [gmi.cores for gmi in gmis] == cores
     assert [gmi.threads for gmi in gmis] == cores
+
+
+def test_by_measured_times_no_group_gets_less_than_a_tenth_of_the_others():
+    """The trainer works for 1 % of the time: it gets 0.1 against 0.99, together a whole device."""
+    workflow = lowered("agents = 1", "trainers = 1").mapped.workflow
+    point = Point(template="dp_only", gmis=1, num_env=96, execution="eager", backend="cpu")
+    seconds = {"simulate": 0.9, "infer": 0.09, "update": 0.01}
+    mapped = map_workflow(workflow, Measurement(point=point, status="ok", steps_per_s=1.0, stage_s=seconds))
+    assert mapped.shares == pytest.approx((0.99 / 1.09, 0.1 / 1.09))
 
 
 def test_on_each_gpu_the_shares_are_the_same():
