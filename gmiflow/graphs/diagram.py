@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gmiflow.ir.workflow import Component, Edge, PortType, RecordType, Stage, TensorType, Workflow
+from gmiflow.ir.workflow import Component, Edge, PortType, RecordType, Stage, TensorType, Workflow, devices_text
 from gmiflow.plan import Role
 
 ROLES: tuple[Role, ...] = ("simulator", "agent", "trainer")
@@ -12,12 +12,23 @@ ROLES: tuple[Role, ...] = ("simulator", "agent", "trainer")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A stage. ``loose`` are its ports that no edge uses: direction and name."""
+    """A stage.
+
+    Attributes:
+        loose: its ports that no edge uses: direction and name.
+        devices: where `place` puts it, in words; "" where it says nothing.
+    """
 
     name: str
     role: Role
     type_name: str
     loose: tuple[tuple[str, str], ...]
+    devices: str = ""
+
+    @property
+    def caption(self) -> str:
+        """What stands below the name."""
+        return f"{self.role} {self.type_name}" + (f", {self.devices}" if self.devices else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +113,8 @@ def _node(stage: Stage, component: Component) -> Node:
     used = {(edge.source_stage, edge.source_port) for edge in component.edges}
     used |= {(edge.target_stage, edge.target_port) for edge in component.edges}
     loose = tuple((port.direction, port.name) for port in stage.ports if (stage.name, port.name) not in used)
-    return Node(name=stage.name, role=stage.role, type_name=stage.type_name, loose=loose)
+    devices = devices_text(stage.place) if stage.place else ""
+    return Node(name=stage.name, role=stage.role, type_name=stage.type_name, loose=loose, devices=devices)
 
 
 def _link(edge: Edge, horizon: int) -> Link:

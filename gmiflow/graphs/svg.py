@@ -125,7 +125,11 @@ def _boxes(training: Training, lanes: list[_Lane]) -> dict[str, _Box]:
         widest = max((len(name) for name in names), default=0)
         # Ports may face each other on the two sides of one stage.
         both = 2 if 0 < index < len(training.nodes) - 1 else 1
-        text = max(both * widest * CHARACTER + 60, 8.2 * len(node.name) + 50, CHARACTER * len(node.type_name) + 50)
+        text = max(
+            both * widest * CHARACTER + 60,
+            8.2 * len(node.name) + 50,
+            CHARACTER * (len(node.caption) - len(node.role)) + 44,
+        )
         loose = len(node.loose) * LOOSE_HEIGHT + LOOSE_PADDING if node.loose else 0
         height = BAND_HEIGHT + _rows(node, lanes) * LANE_HEIGHT + loose + BOX_PADDING
         boxes[node.name] = _Box(node=node, left=left, width=max(150.0, text), height=height)
@@ -170,7 +174,7 @@ def _stage(box: _Box, top: float) -> list[str]:
         f'<path class="{node.role} rule" d="M{left} {top + BAND_HEIGHT:g} H{right}"/>',
         f'<rect class="{node.role} frame" {frame}/>',
         text(middle, top + 21, node.name, "name", anchor="middle"),
-        text(middle, top + 38, f"{node.role} {node.type_name}", "faint small", anchor="middle"),
+        text(middle, top + 38, node.caption, "faint small", anchor="middle"),
     ]
 
 

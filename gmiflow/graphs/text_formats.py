@@ -16,7 +16,7 @@ def mermaid(diagram: Diagram) -> str:
         pad = "    " if several else "  "
         lines += [f'  subgraph training_{index}["{_quoted(training.title)}"]'] if several else []
         for node in training.nodes:
-            text = f"<b>{_quoted(node.name)}</b><br/>{node.role} {_quoted(node.type_name)}"
+            text = f"<b>{_quoted(node.name)}</b><br/>{_quoted(node.caption)}"
             lines.append(f'{pad}{_id(index, node.name)}["{text}"]:::{node.role}')
         lines += ["  end"] if several else []
         for link in training.links:
@@ -62,7 +62,7 @@ def _table(node: Node, training: Training) -> str:
         f'<tr><td port="{direction} {escape(name)}" align="{sides[direction]}">{escape(name)}</td></tr>'
         for direction, name in dict.fromkeys(ports)
     )
-    title = f'<b>{escape(node.name)}</b><br/><font point-size="9">{node.role} {escape(node.type_name)}</font>'
+    title = f'<b>{escape(node.name)}</b><br/><font point-size="9">{escape(node.caption)}</font>'
     return (
         f'<table border="1" cellborder="0" cellspacing="2" color="{colors.stroke}" bgcolor="{colors.fill}">'
         f"<tr><td>{title}</td></tr>{rows}</table>"

@@ -5,7 +5,7 @@ Not in here: where anything runs (that is `mapped` and `sized`) and how data cro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -92,6 +92,12 @@ class Stage:
     def port(self, name: str) -> Port:
         """The port called ``name``."""
         return next(p for p in self.ports if p.name == name)
+
+
+def devices_text(devices: Iterable[int]) -> str:
+    """Device indices as messages name them: "device 0", "devices 0, 1"."""
+    numbers = sorted(set(devices))
+    return f"device{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

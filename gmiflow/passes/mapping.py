@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError, Label
 from gmiflow.ir.mapped import MappedWorkflow, Rejected
-from gmiflow.ir.workflow import Stage, Workflow
-from gmiflow.passes.placement import devices_text, parting, torn
+from gmiflow.ir.workflow import Stage, Workflow, devices_text
+from gmiflow.passes.placement import parting, torn
 from gmiflow.passes.templates import SUPPORTED, TEMPLATES, groups_of
 from gmiflow.plan import Role, Template
 from gmiflow.profiles.defaults import PRIOR, REFERENCE
@@ -181,7 +181,8 @@ def _reason(item: Projected, own: Projected, workflow: Workflow, roles: Roles) -
 
 def _apart(stages: tuple[Stage, Stage]) -> str:
     one, other = stages
-    return f"`{one.name}` and `{other.name}`, and `place` puts them on {devices_text(one)} and {devices_text(other)}"
+    places = f"{devices_text(one.place or ())} and {devices_text(other.place or ())}"
+    return f"`{one.name}` and `{other.name}`, and `place` puts them on {places}"
 
 
 def _tearing(template: Template, workflow: Workflow, stages: tuple[Stage, Stage]) -> Diagnostic:

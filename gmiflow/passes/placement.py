@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from gmiflow.diagnostics import Diagnostic, DiagnosticError, Label
 from gmiflow.ir.mapped import MappedWorkflow
-from gmiflow.ir.workflow import Component, Stage, Workflow
+from gmiflow.ir.workflow import Component, Stage, Workflow, devices_text
 from gmiflow.passes.templates import SUPPORTED, groups_of
 from gmiflow.plan import Role, Template
 from gmiflow.profiles.defaults import devices_of
 
-__all__ = ["counted", "devices_text", "group_devices", "part", "parting", "require_matching", "takes_turns", "torn"]
+__all__ = ["counted", "group_devices", "part", "parting", "require_matching", "takes_turns", "torn"]
 
 _PARTING: tuple[Template, ...] = ("ea_t", "e_at", "dp_mp")
 """In order of preference; the last one joins nothing, and every mode has it."""
@@ -51,17 +51,8 @@ def parting(workflow: Workflow) -> str:
     found: dict[str, list[str]] = {}
     for stage in parted.stages:
         if stage.place:
-            found.setdefault(devices_text(stage), []).append(f"`{stage.name}`")
+            found.setdefault(devices_text(stage.place), []).append(f"`{stage.name}`")
     return ", ".join(f"{' and '.join(names)} on {devices}" for devices, names in found.items())
-
-
-def devices_text(stage: Stage) -> str:
-    """The devices of a stage that is placed, as a message names them."""
-    return _numbered(sorted(set(stage.place or ())))
-
-
-def _numbered(devices: Sequence[int]) -> str:
-    return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
 
 
 def takes_turns(mapped: MappedWorkflow) -> str:
@@ -72,9 +63,10 @@ def takes_turns(mapped: MappedWorkflow) -> str:
     for index, component in enumerate(workflow.components):
         *others, trains = group_devices(mapped.groups, workflow, component, index)
         if not set(trains) & {device for group in others for device in group}:
-            collect = _numbered(sorted({device for group in others for device in group}))
+            collect = devices_text(device for group in others for device in group)
             return (
-                f"{collect} and {_numbered(trains)} take turns: in a `sync` workflow one waits while the other works; "
+                f"{collect} and {devices_text(trains)} take turns: "
+                "in a `sync` workflow one waits while the other works; "
                 "`mode = async { max_staleness = 1 }` lets both work at once"
             )
     return ""

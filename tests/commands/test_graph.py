@@ -66,6 +66,16 @@ def test_content_is_that_of_the_file():
 
 
 @pytest.mark.parametrize("form", DRAWERS)
+def test_a_stage_that_is_placed_says_where(form, tmp_path):
+    file = tmp_path / "two.gmi"
+    file.write_text(TWO.replace("num_env = 32", "num_env = 32\n  place { b = devices(0) }"))
+    done = CliRunner().invoke(command, [str(file), "--format", form])
+    assert done.exit_code == 0, done.output
+    assert "simulator cartpole.CartPoleSwingUp, device 0" in done.stdout
+    assert "simulator cartpole.CartPole," not in done.stdout
+
+
+@pytest.mark.parametrize("form", DRAWERS)
 def test_output_is_the_same_every_time(form):
     first, second = (call(QUICKSTART, "--format", form) for _ in range(2))
     assert first.exit_code == 0
