@@ -161,14 +161,15 @@ def cut(num_env: int, stratum: int, parts: int) -> list[tuple[int, int]]:
 def _require_strata(workflow: Workflow, num_env: int, stratum: int, parts: int) -> None:
     if num_env // stratum >= parts:
         return
+    strata = num_env // stratum
+    takes = f"whole groups of {stratum} environments" if stratum > 1 else "one environment or more"
     raise DiagnosticError(
         Diagnostic(
             code="E0502",
-            message=f"num_env = {num_env} cannot be cut into {parts} GMIs: "
-            f"a GMI takes whole groups of {stratum} environments",
+            message=f"num_env = {num_env} cannot be cut into {parts} GMIs: a GMI takes {takes}",
             span=workflow.target_at("gmi_per_gpu", "agents", "simulators", "trainers"),
             notes=(
-                f"nearest legal numbers: num_env = {parts * STRATUM}, or {num_env // stratum} GMIs",
+                f"nearest legal numbers: num_env = {parts * STRATUM}, or {strata} GMI{'s' if strata > 1 else ''}",
                 "environments are shuffled into minibatches in groups of 16, so that slicing never changes a result",
             ),
         )

@@ -233,7 +233,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be written: {problem.strerror or problem}") from problem
+        what = f"{path} cannot be written: {problem.strerror or problem}"
+        mend = "make room for it; `gmiflow run --resume` then goes on from the last checkpoint that is whole"
+        raise error(CHECKPOINT_UNUSABLE, what, mend) from problem
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -29,7 +29,16 @@ def machine(gpus: int = 3, *, peers: bool = True) -> Hardware:
 
 
 def compiled(
-    place, target="", *, mode="sync", algo="ppo", edges=EDGES, hardware=None, simulator="cartpole.CartPole", more=""
+    place,
+    target="",
+    *,
+    mode="sync",
+    algo="ppo",
+    edges=EDGES,
+    hardware=None,
+    simulator="cartpole.CartPole",
+    more="",
+    num_env=96,
 ):
     text = f"""edition 1
 import std.tasks.cartpole
@@ -42,7 +51,7 @@ agent actor = {algo}.Actor(hidden = [32])
 {more}
 workflow train {{
   mode = {mode}
-  num_env = 96
+  num_env = {num_env}
   horizon = 16
   place {{ {place} }}
 {edges}
@@ -352,3 +361,18 @@ def test_memory_is_that_of_whole_groups_of_environments():
     box = "memory = 30 GiB, reserve = 0 GiB, devices = 4"
     problem = problem_of("", box, simulator="Needy", more=NEEDY)
     assert problem.message == "training `train` needs 32.0 GiB per device, and target `box` has 30.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("num_env", "takes", "legal"),
+    [(32, "whole groups of 16 environments", "2 GMIs"), (1, "one environment or more", "1 GMI")],
+)
+def test_fewer_environments_than_gmis(num_env, takes, legal):
+    done = compiled("learner = devices(0)", "gmi_per_gpu = 3", num_env=num_env)
+    assert [(d.code, d.message, d.notes[0]) for d in done.diagnostics] == [
+        (
+            "E0502",
+            f"num_env = {num_env} cannot be cut into 3 GMIs: a GMI takes {takes}",
+            f"nearest legal numbers: num_env = 48, or {legal}",
+        ),
+    ]
