@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ import point_mass
 import pytest
 import torch
 from in_process import Collector, lags_of, run_in_threads, weights_of
-from plans import launch_plan, split_plan, training_plan
+from plans import launch_plan, program_of, split_plan, training_plan
+from waiting import PATIENCE_S
+
+from gmiflow.runtime.comm.channel.batcher import Batcher
+from gmiflow.runtime.comm.channel.connect import open_links
+from gmiflow.runtime.comm.channel.dispenser import Dispenser
+from gmiflow.runtime.comm.channel.migrator import Migrator
+from gmiflow.runtime.rendezvous import Rendezvous
 
 
 def split(*, agents: int = 1, trainers: int = 1, depth: int = 1, drop: bool = False, run=None, **changes):
@@ -157,3 +165,24 @@ def test_what_is_not_finite_is_found_where_it_is_trained_on() -> None:
     plan = split_plan(training_plan(simulator="NotANumber"))
     _, _, errors = run_in_threads(plan)
     assert any("is not finite" in str(problem) for problem in errors)
+
+
+def test_a_batch_stays_as_it_is_while_the_oldest_is_dropped(tmp_path) -> None:
+    """Its slot was given back when it was taken, and the agent goes round all three: the batch is a copy."""
+    plan = split_plan(training_plan(mode="async", max_staleness=2), agents=1, trainers=1, depth=2, drop=True)
+    training, cpu, size = plan.trainings[0], torch.device("cpu"), {"env_offset": 0, "num_env": plan.gmis[0].num_env}
+    rendezvous = Rendezvous.join(tmp_path)
+    with contextlib.ExitStack() as stack:
+        agent, trainer = (open_links(program_of(plan, gmi), rendezvous, cpu, PATIENCE_S, stack) for gmi in (0, 1))
+        migrator = Migrator(agent, **size, max_staleness=2, device=cpu)
+        batcher = Batcher(Dispenser(training), trainer, **size, device=cpu)
+        for value in (1, 0, 0, 0):
+            assert migrator.has_room(version=0)
+            for tensor in migrator.storages[migrator.storage].values():
+                tensor.fill_(value)
+            migrator.deliver(version=0)
+            if value == 1:
+                taken = batcher.take()
+        assert all(bool((tensor == 1).all()) for tensor in batcher.tensors(taken).values())
+        migrator.close()
+        batcher.close()
