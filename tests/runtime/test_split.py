@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from gmiflow.runtime.comm.channel.batcher import Batcher
 from gmiflow.runtime.comm.channel.connect import open_links
 from gmiflow.runtime.comm.channel.dispenser import Dispenser
 from gmiflow.runtime.comm.channel.migrator import Migrator
+from gmiflow.runtime.core import GMIRuntime
 from gmiflow.runtime.rendezvous import Rendezvous
+from gmiflow.runtime.split.trainers import TrainerRuntime
 
 
 def split(*, agents: int = 1, trainers: int = 1, depth: int = 1, drop: bool = False, run=None, **changes):
@@ -56,6 +59,28 @@ def test_trainers_reduce_among_themselves(synchronous, agents: int, trainers: in
     for runtime in runtimes:
         for name, value in weights_of(runtime).items():
             torch.testing.assert_close(value, synchronous[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"trainer": "point_mass_shared:Sharing", "update": "apply", "mode": "async"}])
+def test_the_first_iteration_of_trainers_begins_when_the_agents_are_ready(monkeypatch, changes) -> None:
+    """Else its time would be that of setting up a simulator."""
+    began, early = threading.Event(), []
+    set_up, start_clock = point_mass.PointMass.setup, GMIRuntime._restart_clock
+
+    def set_up_slowly(self, context) -> None:
+        set_up(self, context)
+        early.append(began.wait(0.3))
+
+    def start(self) -> None:
+        if isinstance(self, TrainerRuntime):
+            began.set()
+        start_clock(self)
+
+    monkeypatch.setattr(point_mass.PointMass, "setup", set_up_slowly)
+    monkeypatch.setattr(GMIRuntime, "_restart_clock", start)
+    split(agents=2, trainers=2, **changes)
+    assert early == [False, False]
+    assert began.is_set()
 
 
 SLOW_TRAINER: dict[str, Any] = {"simulator": "Counted", "trainer": "Patient", "mode": "async"}

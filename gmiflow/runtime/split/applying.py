@@ -51,6 +51,7 @@ class ApplyingTrainerRuntime(TrainerRuntime):
 
     def iterations(self) -> Iterator[int]:
         """As `GMIRuntime.iterations`; the trainers leave the loop at the same iteration, each when it has made it."""
+        self._await_agents()
         self._restart_clock()
         while self._await_batch():
             yield self.iteration + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +79,18 @@ class TrainerRuntime(GMIRuntime):
             timeout_s=context.timeout_s,
         )
 
+    def iterations(self) -> Iterator[int]:
+        """As `GMIRuntime.iterations`, from when the agents are ready."""
+        self._await_agents()
+        yield from super().iterations()
+
+    def _await_agents(self) -> None:
+        """What the agents take to set up, their simulators above all, is no time of the first iteration."""
+        if self._board is not None:
+            with self.context.turn.yielded():
+                self._board.await_readers(self._batcher.look)
+        self.context.control.barrier()
+
     @at_work
     def collect(self) -> None:
         """Wait for a batch."""
@@ -108,7 +120,7 @@ class TrainerRuntime(GMIRuntime):
         if self._board is not None:
             self._board.end("stopped" if self._stopped else "finished")
             with self.context.turn.yielded():
-                self._board.await_readers()
+                self._board.await_readers()  # what comes late would not find a board that is gone
         self.context.control.barrier()  # no trainer leaves its channels before the agents can know why
         self._reporter.send(
             Done(gmi=self.context.id, iteration=self.iteration, stopped=self._stopped, checksum=checksum)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -109,17 +109,21 @@ class WeightsWriter(NewBoard):
         wanted = self._writer.words[Word.CHECKPOINT]
         self.watch.look(waited_s, lambda presence: presence.words[Word.SERVED] != wanted + 1)
 
-    def await_readers(self) -> None:
-        """Return when all readers have come: what comes late would not find a board that is gone.
+    def await_readers(self, look: Callable[[float], None] = lambda waited_s: None) -> None:
+        """Return when all readers have come.
+
+        Args:
+            look: called now and then with the seconds waited; raises when one will not come.
 
         Raises:
             GMIError: E0705 when one does not come.
         """
-        blocks = self._reader_blocks
-        wait_for(
-            lambda: all(block.attached for block in blocks),
-            lambda waited_s: self.watch.look(waited_s, lambda presence: not presence.attached),
-        )
+
+        def look_here_too(waited_s: float) -> None:
+            look(waited_s)
+            self.watch.look(waited_s, lambda presence: not presence.attached)
+
+        wait_for(lambda: all(block.attached for block in self._reader_blocks), look_here_too)
 
     def admit_no_more(self) -> None:
         """Let no rollout begin from now on: said before the next version, it comes no later than that."""
