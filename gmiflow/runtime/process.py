@@ -126,7 +126,11 @@ def run_programs(programs: Sequence[Program], options: Options) -> int:
     """
     shown = "%(asctime)s %(levelname)s " + ("%(threadName)s: " if len(programs) > 1 else "") + "%(message)s"
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=shown)
-    rendezvous = Rendezvous.join(options.rendezvous)
+    try:
+        rendezvous = Rendezvous.join(options.rendezvous)
+    except GMIError as problem:
+        logger.error("%s", concise(problem))
+        return 1
     workers = [_Worker(program, options, rendezvous) for program in programs]
     slices = Slices(programs)
     try:

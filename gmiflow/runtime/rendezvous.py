@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmiflow.runtime.comm import shared_memory
-from gmiflow.runtime.leftovers import PREFIX, new_token
+from gmiflow.runtime.failure import LAUNCH_FAILED, error
+from gmiflow.runtime.leftovers import PREFIX, new_token, owner_is_gone
 
 _SOCKET_PATH_LIMIT = 100
 _SLOT_BYTES = 64
@@ -51,16 +52,21 @@ class Rendezvous:
 
     @classmethod
     def join(cls, path: Path) -> Rendezvous:
-        """The rendezvous in ``path``; who comes first to an empty directory makes the token."""
-        path.mkdir(parents=True, exist_ok=True)
-        file = path / "token"
-        if not file.exists():
-            proposal = path / f"token-{os.getpid()}"
-            proposal.write_text(new_token())
-            with contextlib.suppress(FileExistsError):  # another GMI was faster: its token counts
-                os.link(proposal, file)
-            proposal.unlink()
-        return cls(path, file.read_text())
+        """The rendezvous in ``path``; who comes first to an empty directory makes the token.
+
+        Raises:
+            GMIError: E0711 when it cannot be written, or its first process has ended: what bears the token is cleared
+                away as a leftover then.
+        """
+        try:
+            token = _agreed_token(path)
+        except OSError as problem:
+            what = f"{path} cannot be a rendezvous directory: {problem.strerror or problem}"
+            raise error(LAUNCH_FAILED, what, "give all programs the same fresh directory") from problem
+        if owner_is_gone(token):
+            what = f"the rendezvous directory {path} is that of a run that has ended"
+            raise error(LAUNCH_FAILED, what, "use a fresh rendezvous directory for each run")
+        return cls(path, token)
 
     @property
     def socket(self) -> Path:
@@ -85,6 +91,18 @@ class Rendezvous:
         """Remove the directory, and shared memory whose users never met."""
         _remove_segments(self.token)
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _agreed_token(path: Path) -> str:
+    path.mkdir(parents=True, exist_ok=True)
+    file = path / "token"
+    if not file.exists():
+        proposal = path / f"token-{os.getpid()}"
+        proposal.write_text(new_token())
+        with contextlib.suppress(FileExistsError):  # another GMI was faster: its token counts
+            os.link(proposal, file)
+        proposal.unlink()
+    return file.read_text()
 
 
 class Progress:

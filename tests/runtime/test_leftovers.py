@@ -10,7 +10,9 @@ import pytest
 from waiting import PATIENCE_S
 
 from gmiflow.runtime.comm import shared_memory
+from gmiflow.runtime.failure import GMIError
 from gmiflow.runtime.leftovers import MARK, PREFIX, clean_stale, new_token, owner_is_gone, temporary_folder
+from gmiflow.runtime.rendezvous import Rendezvous
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +63,19 @@ def test_a_temporary_folder_is_private_and_removed():
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "inside").mkdir()
     assert not folder.exists()
+
+
+def test_a_meeting_place_of_a_run_that_has_ended_is_not_used_again(tmp_path, gone):
+    """Its shared memory would be cleared away by the next run of the user while it is at work."""
+    (tmp_path / "token").write_text(gone)
+    with pytest.raises(GMIError, match="is that of a run that has ended") as refused:
+        Rendezvous.join(tmp_path)
+    assert refused.value.failure.code == "E0711"
+    assert refused.value.failure.notes == ("use a fresh rendezvous directory for each run",)
+    (tmp_path / "token").write_text(new_token())
+    assert Rendezvous.join(tmp_path).token == Rendezvous.join(tmp_path).token
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(GMIError, match="cannot be a rendezvous directory: ") as refused:
+        Rendezvous.join(file)
+    assert refused.value.failure.code == "E0711"
