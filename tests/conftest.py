@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    skipped = [r for r in terminalreporter.getreports("skipped") if "gpu" in r.keywords]
+    # A module that is skipped as a whole has a report without keywords.
+    skipped = [r for r in terminalreporter.getreports("skipped") if "gpu" in getattr(r, "keywords", ())]
     if skipped:
         terminalreporter.section("GPU tests not run here (no NVIDIA GPU)")
         for report in skipped:

@@ -34,7 +34,10 @@ def test_a_mistake_that_only_the_second_workflow_has_is_found(tmp_path):
     done = check("two.gmi", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("error[E0503]") == 1
-    assert "workflow other" in done.stderr
+    text = (tmp_path / "two.gmi").read_text().splitlines()
+    line = text.index("  execution  = graph") + 1
+    assert line > text.index("workflow other {")
+    assert f"--> two.gmi:{line}:16" in done.stderr
     assert check("two.gmi", "-w", "train", cwd=tmp_path).returncode == 0
 
 
