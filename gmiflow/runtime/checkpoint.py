@@ -16,6 +16,7 @@ that ended since the checkpoint before it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -228,14 +229,18 @@ class CheckpointReader:
             raise error(CHECKPOINT_UNUSABLE, f"{path} cannot be read: {problem}") from problem
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
         what = f"{path} cannot be written: {problem.strerror or problem}"
-        mend = "make room for it; `gmiflow run --resume` then goes on from the last checkpoint that is whole"
-        raise error(CHECKPOINT_UNUSABLE, what, mend) from problem
+        mend = "make room for it" if problem.errno in _NO_ROOM else "see that the run can write there"
+        rest = "`gmiflow run --resume` then goes on from the last checkpoint that is whole"
+        raise error(CHECKPOINT_UNUSABLE, what, f"{mend}; {rest}") from problem
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -147,8 +147,9 @@ def test_a_checkpoint_can_be_replaced(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file is in the way")
-    with pytest.raises(GMIError, match="cannot be written"):
+    with pytest.raises(GMIError, match="cannot be written") as raised:
         run(tmp_path, iterations=1)
+    assert raised.value.failure.notes[0].startswith("see that the run can write there; ")
 
 
 def write_meta(folder: Path, **changes: object) -> None:

@@ -301,6 +301,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_none_that_was(tmp_path: Path)
     assert (result.status, result.exit_code) == ("failed", 1)
     failure = result.failures[0].failure
     assert failure.code == "E0707" and "cannot be written: File too large" in failure.message
+    assert failure.notes[0].startswith("make room for it; ")
     checkpoints = tmp_path / "run" / "checkpoints"
     assert sorted(path.name for path in checkpoints.iterdir() if not path.is_symlink()) == ["iter_000002"]
     assert CheckpointReader(checkpoints / "last").meta.iteration == 2

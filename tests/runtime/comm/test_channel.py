@@ -30,9 +30,13 @@ def rendezvous():
         meeting.remove()
 
 
+def ring_of(shape: RingShape, gmi: int, rendezvous: Rendezvous) -> Ring:
+    return Ring(shape, gmi, rendezvous.segment("c"), Layout(), timeout_s=120.0)  # type: ignore[arg-type]
+
+
 def both_ends(rendezvous: Rendezvous, stack: contextlib.ExitStack, **changes) -> tuple[Ring, Ring]:
     shape = RingShape(**{"name": "c", "producers": (0,), "consumer": 1, "slots": 3, **changes})
-    ends = [Ring(shape, gmi, rendezvous.segment("c"), Layout(), timeout_s=120.0) for gmi in (0, 1)]  # type: ignore[arg-type]
+    ends = [ring_of(shape, gmi, rendezvous) for gmi in (0, 1)]
     for end in ends:
         stack.callback(end.close)
     return ends[0], ends[1]
@@ -76,7 +80,7 @@ def test_a_member_can_be_there_once(rendezvous) -> None:
     with contextlib.ExitStack() as stack:
         producer, _ = both_ends(rendezvous, stack)
         with pytest.raises(GMIError, match="GMI 0 is in the channel c already"):
-            Ring(producer.shape, 0, rendezvous.segment("c"), Layout(), timeout_s=120.0)  # type: ignore[arg-type]
+            ring_of(producer.shape, 0, rendezvous)
 
 
 @pytest.mark.parametrize(("member", "replaceable"), [(0, False), (1, True), (0, True)])
@@ -88,7 +92,7 @@ def test_what_a_killed_run_left_is_not_gone_on_with(rendezvous, member, replacea
         ends[member]._own.words[_START_TICKS] = 1  # of a process that is no more
         joining = contextlib.nullcontext() if member == 0 and replaceable else pytest.raises(GMIError, match="was in")
         with joining:
-            again = Ring(ends[0].shape, member, rendezvous.segment("c"), Layout(), timeout_s=120.0)  # type: ignore[arg-type]
+            again = ring_of(ends[0].shape, member, rendezvous)
             assert again.published == 1
             stack.callback(again.close)
 
