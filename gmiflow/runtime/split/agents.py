@@ -44,6 +44,7 @@ class AgentRuntime(GMIRuntime):
         self._wait_s = 0.0
         self._moved_bytes = self._dropped = 0
         self._fed_trainer = links[0].plan.consumer
+        self._feeds_writer = any(link.plan.consumer == context.consumers[0] for link in links)
         self._drops = any(link.plan.on_full == "drop_oldest" for link in links)
         super().setup()
         self._board = WeightsReader(
@@ -148,7 +149,8 @@ class AgentRuntime(GMIRuntime):
     def _look(self, waited_s: float) -> None:
         try:
             self._migrator.look(waited_s)
-            self._board.look(waited_s)
+            if not self._feeds_writer:  # else the channel to it tells the same, and which is first would be chance
+                self._board.look(waited_s)
             if self._ledger is not None:
                 self._ledger.look(waited_s)
         except GMIError:
